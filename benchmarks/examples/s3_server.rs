@@ -29,7 +29,6 @@ const BEGINNING: usize = 10_000;
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-/// A fault of the server.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     /// `refuse`: requests are answered with 503.
@@ -42,12 +41,11 @@ enum Fault {
     Stall,
 }
 
-/// A fault that is active.
 #[derive(Debug)]
 struct Rule {
     number: u64,
     fault: Fault,
-    /// Of requests; none for all of them.
+    /// Requested paths; empty for all requests.
     paths: Vec<String>,
 }
 
@@ -76,7 +74,7 @@ impl Fault {
 }
 
 impl Rules {
-    /// Of several active faults, the one that began first decides.
+    /// The first of several active faults decides.
     fn verdict(&self, path: &str) -> Verdict {
         let rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let meant = |rule: &&Rule| rule.paths.is_empty() || rule.paths.iter().any(|it| it == path);

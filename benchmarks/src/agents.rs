@@ -37,35 +37,28 @@ use self::{
 /// The most seconds until all agents have joined.
 pub const JOINED_WITHIN_S: f64 = 30.0;
 
-/// The most seconds until all have the next schedule: agents report twice a second.
+/// The most seconds until all have the next schedule; agents report twice a second.
 pub const REVISED_WITHIN_S: f64 = 3.0;
 
 /// The most memory of the manager, in MiB.
 pub const MEMORY_MAX_MIB: f64 = 1_024.0;
 
-/// The most of one core that reports may take of the manager.
+/// The largest share of a core that the manager may take for reports.
 pub const CORES_MAX: f64 = 1.0;
 
-/// Samples of each rank in an epoch.
 const STEPS: u64 = 16;
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The programs under test.
     pub programs: Programs,
-    /// Where the run directory of the manager is made.
     pub folder: PathBuf,
-    /// The number of agents.
     pub agents: u32,
-    /// How long they report before their schedules change.
+    /// Time for which they report before their schedules change.
     pub reporting: Duration,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// The number of agents.
     pub agents: u32,
     /// Until the last agent had its schedule.
     pub joined_s: f64,
@@ -73,26 +66,22 @@ pub struct Outcome {
     pub joined_median_s: f64,
     /// Connections that agents tried again.
     pub retries: u64,
-    /// CPU time of the manager until then.
+    /// CPU time of the manager until all had joined.
     pub joining_cpu_s: f64,
     /// Memory of the manager with all agents.
     pub memory_mib: f64,
-    /// Reports that the manager answered in a second.
     pub reports_per_s: f64,
-    /// The share of a core that it took for them.
+    /// The share of a core that the manager took for reports.
     pub cores: f64,
-    /// The median time of a report, in milliseconds.
     pub report_ms: f64,
-    /// The 99th percentile of it.
     pub report_p99_ms: f64,
-    /// How long `tierfeed status` waits for its answer, in milliseconds.
+    /// The time until `tierfeed status` has its answer.
     pub status_ms: f64,
     /// Until the last agent had its next schedule.
     pub revised_s: f64,
 }
 
 impl Outcome {
-    /// Compares the figures with what is promised.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         Judgement::default()
@@ -103,8 +92,6 @@ impl Outcome {
     }
 }
 
-/// Runs the bench.
-///
 /// # Errors
 ///
 /// If the manager fails or refuses an agent.
@@ -168,7 +155,7 @@ async fn measure(settings: &Settings, manager: &ManagerProcess) -> anyhow::Resul
     })
 }
 
-/// What `tierfeed status` does, with a connection of its own.
+/// Asks for the status as `tierfeed status` does, with a connection of its own.
 async fn status_ms(address: &Address, token: &Token, agents: u32) -> anyhow::Result<f64> {
     let began = now();
     let status = Client::connect(address, Some(token)).await?.status().await?;
@@ -196,8 +183,6 @@ fn write_job(folder: &Path, agents: u32) -> anyhow::Result<PathBuf> {
     Ok(job)
 }
 
-/// The outcome for people.
-///
 /// # Panics
 ///
 /// Never: writing to a string cannot fail.

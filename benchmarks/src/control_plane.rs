@@ -21,10 +21,11 @@ use crate::cpu_time::cpu_time;
 
 pub use self::table::table;
 
-/// How much more CPU time a report may take with encryption than without.
+/// The largest ratio of the CPU time of a report with encryption and without.
 pub const REPORT_RATIO_MAX: f64 = 3.0;
 
-/// What reports of this many nodes, each twice a second, may take of one core, both ends counted.
+/// The manager must serve this many nodes, each with two reports a second, within [`CORE_MAX`]; both ends
+/// count.
 pub const NODES: f64 = 1_024.0;
 
 /// The share of a core that [`NODES`] may take.
@@ -32,38 +33,27 @@ pub const CORE_MAX: f64 = 1.0;
 
 const REPORTS_PER_S: f64 = 2.0;
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Where the socket file of a manager is made.
     pub folder: PathBuf,
-    /// Turns of each side.
     pub rounds: usize,
-    /// Connections in each turn.
     pub connections: usize,
-    /// Messages in each turn.
     pub messages: usize,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Turns of each side.
     pub rounds: usize,
-    /// One row for each operation.
     pub rows: Vec<Row>,
-    /// What encrypted reports of [`NODES`] nodes take of one core, both ends counted.
+    /// The share of a core for encrypted reports of [`NODES`] nodes, both ends counted.
     pub core_share: f64,
 }
 
-/// An operation with and without encryption.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The name of the operation.
     pub what: &'static str,
-    /// The cost without encryption.
     pub plain: Cost,
-    /// The cost with encryption.
     pub encrypted: Cost,
     /// Encrypted to plain, by the median time.
     pub latency_ratio: f64,
@@ -71,19 +61,15 @@ pub struct Row {
     pub cpu_ratio: f64,
 }
 
-/// The cost of one operation.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Cost {
-    /// The median time, in microseconds.
     pub latency_us: f64,
-    /// The 99th percentile of the time, in microseconds.
     pub latency_p99_us: f64,
     /// CPU time of both ends; the median of the turns.
     pub cpu_us: f64,
 }
 
 impl Outcome {
-    /// Compares the cost of reports with the promises.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         let report = self.rows.iter().find(|row| row.what == REPORT);
@@ -100,8 +86,6 @@ impl Outcome {
 
 const REPORT: &str = "report";
 
-/// Runs all comparisons.
-///
 /// # Errors
 ///
 /// If a connection or a call fails.
@@ -123,7 +107,6 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     Ok(Outcome { rounds, rows, core_share })
 }
 
-/// The measurements of one side.
 #[derive(Debug, Default)]
 struct Side {
     latencies_us: Vec<f64>,

@@ -28,59 +28,42 @@ pub const PROMISE: f64 = 0.9;
 /// The largest interquartile range, as a share of the median, that allows a verdict.
 const SPREAD_MAX: f64 = 0.25;
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// A disk for the storage tier.
     pub folder: PathBuf,
-    /// A RAM disk for the scratch tier.
     pub scratch: PathBuf,
     /// The chunk of each tier, which each turn copies as a whole.
     pub chunk: Bytes,
-    /// Turns of each side.
     pub rounds: usize,
-    /// Threads of each side.
     pub threads: Vec<NonZeroUsize>,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// What each turn copied.
     pub chunk_bytes: u64,
-    /// Turns of each side.
     pub rounds: usize,
-    /// One row for each comparison.
     pub rows: Vec<Row>,
 }
 
 /// A route with one sample size and number of threads.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// From where to where.
     pub route: &'static str,
-    /// The length of a sample.
     pub sample_bytes: u64,
-    /// Threads of each side.
     pub threads: usize,
     /// Whether the data plane compares every sample with its checksum on the way.
     pub checked: bool,
-    /// The median rate of the plain copies.
     pub plain_bytes_per_s: f64,
-    /// The median rate of the data plane.
     pub tierfeed_bytes_per_s: f64,
     /// The median of the ratios of the turns: above 1 ours is faster.
     pub ratio: f64,
-    /// The lower quartile of the ratios.
     pub ratio_low: f64,
-    /// The upper quartile of the ratios.
     pub ratio_high: f64,
     /// `kept`, `missed` or `inconclusive`; `measured` where nothing is promised.
     pub verdict: &'static str,
 }
 
 impl Outcome {
-    /// The comparisons by their verdicts.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         self.rows.iter().fold(Judgement::default(), |judged, row| {
@@ -91,8 +74,6 @@ impl Outcome {
     }
 }
 
-/// Runs all comparisons.
-///
 /// # Errors
 ///
 /// If memory or a directory cannot be had, or a copy fails.
@@ -133,7 +114,7 @@ fn rows(settings: &Settings, progress: &mut dyn FnMut(&str)) -> anyhow::Result<V
     Ok(rows)
 }
 
-/// Samples of `ImageNet` and of larger images, and in memory the whole chunk at once.
+/// Samples of `ImageNet` and of larger images, and in memory also the whole chunk.
 fn sizes(chunk: Bytes, route: Route) -> Vec<Bytes> {
     let mut sizes = vec![Bytes(100 << 10), Bytes(1 << 20)];
     if route.is_in_memory() {

@@ -31,34 +31,30 @@ use tierfeed_transform_worker::{Input, Transform};
 use self::loader::Loaders;
 use crate::cpu_time::cpu_time;
 
-/// The sides of the comparison of whole loaders.
 const STORED: &str = "TierLoader, images kept as stored";
 const BY_DEFAULT: &str = "TierLoader";
 const DATA_LOADER: &str = "DataLoader";
 
 const SCRIPT: &str = include_str!("../peers/decode.py");
 
-/// Generated photographs.
 const GENERATED: usize = 96;
 
-/// Of crops, exact, over torchvision with one thread.
+/// The least ratio for crops in exact mode, over torchvision with one thread.
 pub const CROP_RATIO_MIN: f64 = 1.5;
-/// Of crops, exact, over DALI with one thread.
+/// The least ratio for crops in exact mode, over DALI with one thread.
 pub const DALI_RATIO_MIN: f64 = 1.7;
-/// Of whole images over torchvision with one thread.
+/// The least ratio for whole images, over torchvision with one thread.
 pub const WHOLE_RATIO_MIN: f64 = 1.0;
-/// Of a `TierLoader` with two threads over a `DataLoader` with two workers.
+/// The least ratio of a `TierLoader` with two threads over a `DataLoader` with two workers.
 pub const LOADER_RATIO_MIN: f64 = 1.6;
 
 const CROP: &str = r#"{"random_resized_crop": 224}, {"random_horizontal_flip": 0.5}"#;
 
-/// What is done to each photograph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Work {
     /// A random crop of 224 by 224 pixels, mirrored or not.
     Crop,
-    /// All pixels.
     Decode,
 }
 
@@ -71,43 +67,32 @@ impl Work {
     }
 }
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The path of the `tierfeed` binary.
     pub tierfeed: PathBuf,
     /// A Python with torchvision, Pillow and the `tierfeed` package, and those of DALI and SPDL that are to be
     /// measured.
     pub python: PathBuf,
     /// A folder of photographs in JPEG, besides generated ones.
     pub photographs: Option<PathBuf>,
-    /// Where files are made, and removed afterwards.
     pub folder: PathBuf,
-    /// Turns of each side.
     pub rounds: usize,
-    /// How many photographs are taken at most.
     pub images_max: usize,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// One for each set of photographs, work and number of threads.
     pub comparisons: Vec<Comparison>,
-    /// Whole loaders over the first set of photographs.
     pub loaders: Vec<Side>,
     /// Peers that are not installed, with the reason.
     pub absent: Vec<String>,
 }
 
-/// All sides at one work.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
     /// `photographs` or `generated`.
     pub images: &'static str,
-    /// What was done.
     pub work: Work,
-    /// With how many threads.
     pub threads: usize,
     /// The first is tierfeed's exact mode.
     pub sides: Vec<Side>,
@@ -116,17 +101,14 @@ pub struct Comparison {
 /// One side, medians over its turns.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
-    /// Its name.
     pub name: &'static str,
-    /// Images in a second.
     pub images_per_s: f64,
-    /// Images in a second of CPU time; not known of workers of a `DataLoader`.
+    /// `None` for workers of a `DataLoader`, whose CPU time is not known.
     pub images_per_cpu_s: Option<f64>,
-    /// tierfeed's images a second over its own.
+    /// tierfeed's images a second over those of this side.
     pub ratio: f64,
 }
 
-/// What a side did in a turn.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(crate) struct Turn {
     pub(crate) seconds: f64,
@@ -135,7 +117,8 @@ pub(crate) struct Turn {
 }
 
 impl Outcome {
-    /// Floors for the exact mode over torchvision and, in crops, DALI, with one thread, and for the whole loader.
+    /// The floors for the exact mode over torchvision and, in crops, DALI, with one thread, and for the whole
+    /// loader.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         let alone = self.comparisons.iter().filter(|it| it.threads == 1);
@@ -160,8 +143,6 @@ impl Outcome {
     }
 }
 
-/// Runs all sides in turns.
-///
 /// # Errors
 ///
 /// If photographs cannot be made or read, or a side fails.
@@ -242,11 +223,9 @@ fn photographs(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A way to decode.
 enum Way {
     /// tierfeed, with steps before the crop.
     Ours(&'static str),
-    /// A process.
     Peer(Peer),
 }
 
@@ -384,7 +363,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Starts it, or returns why it cannot.
+    /// Starts it, or returns the reason why it cannot run.
     fn start(
         python: &Path,
         script: &Path,
@@ -429,7 +408,6 @@ impl Drop for Peer {
     }
 }
 
-/// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();

@@ -22,48 +22,35 @@ use tierfeed_numa_memory::{
 /// The largest interquartile range, as a share of the median, that allows a verdict.
 const SPREAD_MAX: f64 = 0.25;
 
-/// Below, copies were cheaper even in the turns that were best for reading in place.
+/// With a lower ratio, copies were cheaper even in the turns that favoured reading in place.
 const RATIO_MIN: f64 = 1.0;
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The NUMA node that the tier lies on; the kernel's choice if `None`.
+    /// `None` for the kernel's choice.
     pub node: Option<NumaNode>,
-    /// What each turn reads.
     pub chunk: Bytes,
-    /// The length of a sample.
     pub sample: Bytes,
-    /// The number of threads that copy.
     pub threads: NonZeroUsize,
-    /// Turns of each side.
     pub rounds: usize,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// The NUMA node of the tier, if one was asked for.
     pub numa_node: Option<u32>,
-    /// What each turn read.
     pub chunk_bytes: u64,
-    /// The length of a sample.
     pub sample_bytes: u64,
-    /// The number of threads that copied.
     pub threads: usize,
-    /// Turns of each side.
     pub rounds: usize,
-    /// Copying a MiB to staging, median.
+    /// Median.
     pub copy_ns_per_mib: f64,
-    /// Reading a MiB of the copy, median.
+    /// Median.
     pub read_copy_ns_per_mib: f64,
-    /// Reading a MiB in place, median.
+    /// Median.
     pub direct_ns_per_mib: f64,
     /// Copying and reading the copy over reading in place, median of the turns: above 1 in place is cheaper.
     pub ratio: f64,
-    /// The lower quartile of the ratios.
     pub ratio_low: f64,
-    /// The upper quartile of the ratios.
     pub ratio_high: f64,
     /// `in-place`, `copied` or `inconclusive`.
     pub cheaper: &'static str,
@@ -80,8 +67,6 @@ impl Outcome {
     }
 }
 
-/// Measures both sides.
-///
 /// # Errors
 ///
 /// If the memory cannot be had.
@@ -153,7 +138,7 @@ fn per_mib(time: Duration, settings: &Settings) -> f64 {
     time.as_nanos() as f64 * Bytes::mib(1).0 as f64 / settings.chunk.0 as f64
 }
 
-/// A chunk of the tier, as the agent and as a trainer has it, and staging memory.
+/// A chunk of the tier, as mapped by the agent and by a trainer, and staging memory.
 struct Memory {
     tier: Span,
     seen: ReadView,
@@ -226,14 +211,13 @@ impl Memory {
     }
 }
 
-/// Where each sample starts, and how long it is.
+/// The start and the length of each sample.
 fn samples(settings: &Settings) -> impl Iterator<Item = (Bytes, Bytes)> {
     let (chunk, sample) = (settings.chunk.0, settings.sample.0);
     let starts = (0..chunk.div_ceil(sample)).map(move |index| index * sample);
     starts.map(move |start| (Bytes(start), Bytes(sample.min(chunk - start))))
 }
 
-/// The outcome as text.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let place = match outcome.numa_node {

@@ -42,59 +42,43 @@ const COLD_MAX: f64 = 1.03;
 /// Cold bandwidth as a share of the demand, in per cent.
 const RATES: [u64; 3] = [50, 100, 200];
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The programs that it starts.
     pub programs: Programs,
-    /// Where the image is made, and removed afterwards.
     pub folder: PathBuf,
-    /// A RAM disk for the scratch tier.
     pub scratch: PathBuf,
     /// An image folder; `None` makes files of such sizes.
     pub photographs: Option<PathBuf>,
-    /// How many epochs each run has.
     pub epochs: u32,
-    /// How long a step takes.
     pub step: Duration,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Bytes of the dataset.
     pub dataset_bytes: u64,
-    /// What the training takes of it in a second.
+    /// The rate at which the training reads the dataset.
     pub demand_bytes_per_s: f64,
-    /// One for each rate of the cold store.
     pub runs: Vec<Run>,
 }
 
-/// A training at one rate of the cold store.
 #[derive(Debug, Clone, Serialize)]
 pub struct Run {
-    /// What the throttle was set to.
     pub cold_limit_bytes_per_s: u64,
-    /// What parallel reads of the files got just before.
+    /// The rate of parallel reads of the files just before.
     pub cold_bytes_per_s: f64,
-    /// The time of all epochs, in seconds.
     pub wall_s: f64,
     /// The least time that any loader needs, in seconds.
     pub lower_bound_s: f64,
-    /// The ratio of `wall_s` to `lower_bound_s`.
     pub wall_to_bound: f64,
     /// Read from the cold store, by tierfeed's report.
     pub cold_read_bytes: u64,
     /// Read from the device while it ran, metadata included.
     pub device_read_bytes: u64,
-    /// The least that has to be read.
     pub minimal_cold_bytes: u64,
-    /// The times of the epochs, in order.
     pub epochs: Vec<EpochTime>,
 }
 
 impl Outcome {
-    /// The time beside the bound, and cold bytes beside the least.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         self.runs.iter().fold(Judgement::default(), |judged, run| {
@@ -107,12 +91,9 @@ impl Outcome {
     }
 }
 
-/// One epoch of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct EpochTime {
-    /// How long it took.
     pub wall_s: f64,
-    /// The least time that any loader needs, in seconds.
     pub lower_bound_s: f64,
 }
 
@@ -162,7 +143,6 @@ pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Ou
     })
 }
 
-/// One disk with the dataset on it.
 struct Bench<'a> {
     settings: &'a Settings,
     folder: &'a Path,
@@ -270,7 +250,6 @@ impl Bench<'_> {
     }
 }
 
-/// All files below a folder, with their lengths.
 fn files_below(folder: &Path) -> anyhow::Result<Vec<(PathBuf, u64)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("{}", folder.display()))? {
@@ -284,7 +263,6 @@ fn files_below(folder: &Path) -> anyhow::Result<Vec<(PathBuf, u64)>> {
     Ok(files)
 }
 
-/// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
@@ -324,7 +302,6 @@ pub fn table(outcome: &Outcome) -> String {
     text
 }
 
-/// A share of the demand, in whole bytes.
 fn limit(demand: f64, percent: u64) -> BytesPerSecond {
     BytesPerSecond(whole(demand * float(percent) / 100.0))
 }

@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, de::DeserializeOwned};
 
-/// Why there is no reference if fio cannot be started, as a sentence for users.
+/// The error is a sentence for users that says why there is no reference.
 pub(crate) fn find(fio: &Path) -> Result<(), String> {
     let found = Command::new(fio).arg("--version").output();
     found.map(drop).map_err(|error| {

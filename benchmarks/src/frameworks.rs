@@ -26,7 +26,6 @@ use tierfeed_harness::{
 };
 
 const SCRIPT: &str = include_str!("../peers/frameworks.py");
-/// What the script imports.
 const CPU_TIME: &str = include_str!("../peers/cpu_time.py");
 
 /// The least ratio of batches a second of warm samples: half of what is promised.
@@ -35,13 +34,11 @@ pub const WARM_RATIO_MIN: f64 = 1.5;
 /// some per cent from turn to turn.
 pub const THROTTLED_RATIO_MIN: f64 = 0.97;
 
-/// A framework: tierfeed's side, and the framework's own ways.
 #[derive(Debug, Clone, Copy)]
 struct Framework {
     name: &'static str,
     /// The name of tierfeed's side in the script.
     ours: &'static str,
-    /// The names of the other sides.
     own: &'static [&'static str],
 }
 
@@ -58,84 +55,63 @@ const FRAMEWORKS: [Framework; 6] = [
     Framework { name: "fsspec", ours: "fsspec: tierfeed", own: &["fsspec: blockcache"] },
 ];
 
-/// The names of the frameworks, for [`Settings::only`].
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     FRAMEWORKS.iter().map(|framework| framework.name).collect()
 }
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The path of the `tierfeed` binary.
     pub tierfeed: PathBuf,
     /// A Python with the frameworks and the `tierfeed` package.
     pub python: PathBuf,
-    /// Where the files are made, and removed afterwards.
     pub folder: PathBuf,
     /// Frameworks that are measured; empty for all.
     pub only: Vec<String>,
-    /// How many samples there are.
     pub samples: u64,
-    /// The size of each.
     pub sample: Bytes,
-    /// Samples in a batch.
     pub batch_size: u64,
     /// Epochs of a turn, at least 2.
     pub epochs: usize,
-    /// Turns of each side.
     pub rounds: usize,
     /// The rate of the slow disk; 0 leaves it out, which needs root.
     pub rate: BytesPerSecond,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// From the page cache and main memory.
     pub warm: Vec<Comparison>,
-    /// From a slow disk.
     pub throttled: Vec<Comparison>,
-    /// The limit of the slow disk.
     pub throttle_bytes_per_s: u64,
 }
 
-/// One framework.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
-    /// Its name.
     pub framework: &'static str,
-    /// tierfeed.
     pub tierfeed: Side,
-    /// The framework's own ways.
     pub own: Vec<Side>,
 }
 
 /// One way to read the samples, medians over its turns.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
-    /// Its name.
     pub name: &'static str,
-    /// Batches in a second.
     pub batches_per_s: f64,
-    /// That of the slowest turn.
     pub batches_per_s_min: f64,
-    /// That of the fastest turn.
     pub batches_per_s_max: f64,
     /// CPU seconds for a batch: of the process, its workers and tierfeed's agent.
     pub cpu_s_per_batch: f64,
-    /// tierfeed's batches a second over its own.
+    /// tierfeed's batches a second over those of this side.
     pub ratio: f64,
 }
 
-/// What the script says of a turn, by epoch.
+/// The report of the script on a turn, by epoch.
 #[derive(Debug, Deserialize)]
 struct Turn {
     seconds: Vec<f64>,
     cpu_seconds: Vec<f64>,
 }
 
-/// Whether the first epoch of a turn is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FirstEpoch {
     Counts,
@@ -143,7 +119,6 @@ enum FirstEpoch {
 }
 
 impl Outcome {
-    /// The promises of both settings.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         let settings = [
@@ -189,7 +164,7 @@ struct Bench<'a> {
     settings: &'a Settings,
     folder: &'a Path,
     script: PathBuf,
-    /// With its whole path, as turns start elsewhere.
+    /// The absolute path, as turns start in another folder.
     python: PathBuf,
 }
 
@@ -269,7 +244,6 @@ impl Bench<'_> {
         Ok(turn)
     }
 
-    /// Runs a Python process to its end.
     fn finish(&self, command: &mut Command) -> anyhow::Result<()> {
         let output = command
             .env("TIERFEED_EXE", &self.settings.tierfeed)
@@ -303,7 +277,6 @@ impl Bench<'_> {
     }
 }
 
-/// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();

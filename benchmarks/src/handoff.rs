@@ -28,11 +28,11 @@ const READY_EPOCHS: usize = 16;
 const FILL_EPOCHS: usize = 1;
 /// The least throughput over that of a `DataLoader` with two workers.
 const RATIO_MIN: f64 = 3.0;
-/// Half of what a machine with a shared disk showed.
+/// Half of the ratio that a machine with a shared disk showed.
 const LOOP_RATIO_MIN: f64 = 0.25;
 /// Files that are kept are handed out in place: several times a loop that reads them.
 const KEPT_RATIO_MIN: f64 = 3.0;
-/// Five times what is promised for a ready batch on a quiet machine.
+/// Five times the promise for a ready batch on a quiet machine.
 const READY_NS_MAX: f64 = 250_000.0;
 const OURS: &str = "tierfeed";
 const KEPT: &str = "tierfeed, kept";
@@ -40,25 +40,19 @@ const PLAIN: &str = "DataLoader, 2 workers";
 const LOOP: &str = "readinto loop";
 const LOOP_AHEAD: &str = "readinto loop, ahead";
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The path of the `tierfeed` binary.
     pub tierfeed: PathBuf,
     /// A Python with `torch` and the `tierfeed` package.
     pub python: PathBuf,
-    /// Where the files are made, and removed afterwards.
     pub folder: PathBuf,
     /// Files of 1 MiB.
     pub files: usize,
-    /// How often each side reads all of them.
     pub rounds: usize,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Each side with the median over its rounds.
     pub sides: Vec<Side>,
     /// tierfeed's median over that of `DataLoader` with 2 workers.
     pub ratio: f64,
@@ -72,13 +66,12 @@ pub struct Outcome {
     pub cpu_ratio_to_loop_ahead: f64,
     /// With files that are kept in main memory.
     pub kept: Kept,
-    /// How fast a staged batch arrives at a trainer that does nothing between batches.
+    /// The time until a staged batch arrives at a trainer that does nothing between batches.
     pub idle: Steps,
     /// The same for one that computes, which leaves nothing of the hand-off in the processor's caches.
     pub computing: Steps,
 }
 
-/// How fast a staged batch arrives, in three forms.
 #[derive(Debug, Clone, Serialize)]
 pub struct Steps {
     /// From asking for it to an object through which Python can read it.
@@ -92,11 +85,8 @@ pub struct Steps {
 /// Files that lie in tierfeed's main memory, beside a loop that reads them from the page cache.
 #[derive(Debug, Clone, Serialize)]
 pub struct Kept {
-    /// Both with the median over their rounds.
     pub sides: Vec<Side>,
-    /// tierfeed's median over that of the loop.
     pub ratio_to_loop: f64,
-    /// tierfeed's CPU time for a byte over that of the loop.
     pub cpu_ratio_to_loop: f64,
 }
 
@@ -115,24 +105,16 @@ impl Outcome {
 /// The time from the request to one form of the batch.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ready {
-    /// The median, in nanoseconds.
     pub p50_ns: f64,
-    /// The 99th percentile, in nanoseconds.
     pub p99_ns: f64,
-    /// How many batches were measured.
     pub batches: usize,
 }
 
-/// One way to read the files.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
-    /// The name of the reader.
     pub name: String,
-    /// The median over its rounds.
     pub bytes_per_s: f64,
-    /// The rate of the slowest round.
     pub bytes_per_s_min: f64,
-    /// The rate of the fastest round.
     pub bytes_per_s_max: f64,
     /// CPU time of everything that takes part, the agent and workers included: the median over rounds.
     pub cpu_s_per_gb: f64,
@@ -142,13 +124,12 @@ pub struct Side {
 struct Raw {
     bytes_per_s: BTreeMap<String, Vec<f64>>,
     cpu_s_per_byte: BTreeMap<String, Vec<f64>>,
-    /// Waits by trainer and by what it has then.
+    /// Waits by trainer and by form of the batch.
     #[serde(default)]
     ready_ns: BTreeMap<String, BTreeMap<String, Vec<f64>>>,
     mode: String,
 }
 
-/// The two parts that Python measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// Every side reads the files.
@@ -165,7 +146,8 @@ impl Part {
         }
     }
 
-    /// Files of one length are handed over as one array, which cannot be in place; so kept ones differ.
+    /// Files of one length are handed over as one array, which cannot be in place; so the lengths of kept
+    /// files differ.
     fn file_bytes(self, number: u64) -> u64 {
         match self {
             Self::Read => FILE_BYTES,
@@ -290,7 +272,6 @@ fn ready(waits_ns: &[f64]) -> anyhow::Result<Ready> {
     Ok(Ready { p50_ns: at(50)?, p99_ns: at(99)?, batches: waits_ns.len() })
 }
 
-/// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();

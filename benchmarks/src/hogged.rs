@@ -30,15 +30,15 @@ use tierfeed_harness::{
 
 use self::least_cold::{Epoch, Room, least_cold};
 
-/// The most time over the bound of the whole training.
+/// The largest ratio of the time of the whole training and its bound.
 pub const OVER_BOUND_MAX: f64 = 1.05;
 
-/// What a machine that does other work beside the bench adds to the ratio.
+/// A machine that does other work beside the bench adds this much to the ratio.
 const NOISE: f64 = 0.05;
 
 const GROUP: Bytes = Bytes::mib(2560);
 const LEFT: Bytes = Bytes::mib(1024);
-/// What a job without `tiers:` takes of the free memory.
+/// The share of the free memory that a job without `tiers:` takes.
 const SHARE: f64 = 0.2;
 
 const FILES: u64 = 2_000;
@@ -48,41 +48,30 @@ const COLD_MB_PER_S: u32 = 100;
 const STEP_MS: u64 = 40;
 const EPOCHS: u32 = 6;
 
-/// The hog that comes and goes holds memory in a part of the training.
+/// The hog that comes and goes holds memory for a part of the training.
 const COMES_AFTER: Duration = Duration::from_secs(9);
 const STAYS: Duration = Duration::from_secs(12);
 
-/// Between two looks at what the hog holds.
+/// Time between two looks at the memory of the hog.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The programs that it starts.
     pub programs: Programs,
-    /// Where files are made, and removed afterwards.
     pub folder: PathBuf,
 }
 
-/// The outcome, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Bytes of the dataset.
     pub dataset_bytes: u64,
-    /// The limit of the memory group.
     pub group_bytes: u64,
-    /// One for each way to hog.
     pub trainings: Vec<Training>,
 }
 
-/// A training and its epochs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Training {
-    /// When the hog holds memory.
     pub hog: &'static str,
-    /// The most that it held.
     pub hogged_bytes_max: u64,
-    /// The epochs.
     pub epochs: Vec<Row>,
     /// Time of all epochs over their bounds.
     pub ratio: f64,
@@ -90,18 +79,14 @@ pub struct Training {
     pub order_digest: String,
 }
 
-/// One epoch.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Its number.
     pub epoch: u32,
-    /// How long it took.
     pub time_s: f64,
     /// The longer of computing, and of reading the fewest bytes.
     pub bound_s: f64,
-    /// Read from the cold store.
     pub cold_read_bytes: u64,
-    /// The fewest with the job's share of the memory that was there, without what is staged.
+    /// The fewest bytes with the job's share of the memory that was free, without its staging.
     pub least_cold_bytes: f64,
 }
 
@@ -127,7 +112,6 @@ struct EpochReport {
     cold_read_bytes: u64,
 }
 
-/// When the hog holds memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hogging {
     FromTheStart,
@@ -187,10 +171,9 @@ pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Ou
     })
 }
 
-/// What is looked at while a training runs.
 #[derive(Debug)]
 struct Watched {
-    /// What the hog held, by time.
+    /// Bytes that the hog held, by time.
     hogged: Vec<(Instant, u64)>,
     /// When the last batch was read.
     end: Instant,
@@ -241,7 +224,7 @@ fn train(
 struct Hog(Child);
 
 impl Hog {
-    /// What it holds; nothing once it has ended.
+    /// Bytes that it holds; 0 once it has ended.
     fn resident_bytes(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -258,7 +241,8 @@ impl Drop for Hog {
     }
 }
 
-/// Starts a hog, and waits until it holds what it shall if it is there from the start.
+/// Starts a hog. A hog without a `time` is there from the start, so this waits until it holds nearly all of
+/// its amount.
 fn start_hog(
     programs: &Programs,
     group: &MemoryGroup,
@@ -346,7 +330,6 @@ fn job_text(data: &Path) -> String {
     )
 }
 
-/// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     const MIB: f64 = (1 << 20) as f64;

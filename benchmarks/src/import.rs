@@ -35,36 +35,26 @@ const MAPPED_MB_MAX: f64 = 8.0;
 /// The promise for an import with the file in the page cache.
 const LOAD_MS_MAX: f64 = 50.0;
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// A Python of the version that the modules are for.
     pub python: PathBuf,
-    /// The file of the native module.
     pub module: PathBuf,
-    /// Another build of it.
     pub before: Option<PathBuf>,
-    /// How often each is loaded.
     pub rounds: usize,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// The figures of the module.
     pub now: Loaded,
-    /// The figures of the other build.
     pub before: Option<Loaded>,
 }
 
-/// A module as trainers load it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Loaded {
-    /// The file of the module.
     pub path: PathBuf,
-    /// What the kernel maps of it, in 10^6 bytes.
+    /// Bytes that the kernel maps of it, in 10^6.
     pub mapped_mb: f64,
-    /// The median time of an import.
     pub load_ms: f64,
 }
 
@@ -75,7 +65,6 @@ struct Load {
 }
 
 impl Outcome {
-    /// What the figures say about the promises.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         Judgement::default()
@@ -84,8 +73,6 @@ impl Outcome {
     }
 }
 
-/// Loads the modules in turn.
-///
 /// # Errors
 ///
 /// If Python cannot be started, or a module cannot be loaded.
@@ -126,8 +113,6 @@ fn summary(path: PathBuf, loads: &[Load]) -> Loaded {
     }
 }
 
-/// Both builds, and their ratio.
-///
 /// # Panics
 ///
 /// Never: writing to a string cannot fail.

@@ -26,44 +26,32 @@ const BYTES_MAX: f64 = 24_200_000.0;
 /// The most resident bytes for a million files.
 const MEMORY_MAX: f64 = 200_000_000.0;
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The path of the `tierfeed` binary.
     pub tierfeed: PathBuf,
-    /// Where files are made, and removed afterwards: a RAM disk, or the disk is measured.
+    /// Parent of the folder with the files, which are removed afterwards: a RAM disk, or else the disk is
+    /// measured too.
     pub folder: PathBuf,
-    /// Files in each tree.
     pub files: u64,
-    /// How often each side has its turn.
     pub rounds: usize,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Files in each tree.
     pub files: u64,
-    /// One row for each shape of tree.
     pub rows: Vec<Row>,
 }
 
-/// One shape of tree.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// Directories that the files lie in.
     pub directories: u64,
-    /// The times of `find`, in seconds.
     pub find_s: Vec<f64>,
-    /// The times of `tierfeed index`, in seconds.
     pub index_s: Vec<f64>,
     /// The median of the ratios of the turns: above 1 the index takes longer.
     pub ratio: f64,
-    /// Bytes of the index.
     pub index_bytes: u64,
-    /// Bytes of all file names.
     pub name_bytes: u64,
-    /// The most memory that an index took.
     pub peak_memory_bytes: u64,
 }
 
@@ -173,7 +161,6 @@ fn build(settings: &Settings, tree: &Path, index: &Path) -> anyhow::Result<(f64,
     Ok((time, serde_json::from_slice(&output.stdout)?))
 }
 
-/// The outcome as text.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = format!(

@@ -28,58 +28,46 @@ use crate::tiers_accuracy::paired::{Ratio, median_interval};
 const RATE_MIN: f64 = 0.95;
 /// The most CPU time for a GB, as a multiple of fio's.
 const CPU_MAX: f64 = 1.2;
-/// Reads that are in flight on a ring.
 const RING_DEPTH: u32 = 16;
-/// Threads that read at a time.
 const THREADS: u32 = 8;
 /// The fewest rounds whose median has a confidence interval.
 const ROUNDS_MIN: usize = 6;
 const BLOCKS: [Bytes; 2] = [Bytes(128 << 10), Bytes(1 << 20)];
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The flexible I/O tester.
     pub fio: PathBuf,
-    /// Where files are made, and removed afterwards.
     pub folder: PathBuf,
     /// A folder whose files are read instead: all a multiple of 1 MiB long.
     pub data: Option<PathBuf>,
-    /// How long the file is that is made.
     pub file: Bytes,
-    /// What each side reads in a turn.
     pub turn: Bytes,
-    /// Turns of each side in each case.
     pub rounds: usize,
-    /// Only this way to read.
+    /// `None` for all.
     pub engine: Option<Engine>,
 }
 
-/// How files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
     /// Threads that block, through the page cache, which keeps what they read: fio's `psync`.
     Threads,
-    /// As [`Self::Threads`] beside the same fio, but what they read is dropped from the page cache, as an agent
-    /// does. fio leaves that to the kernel.
+    /// As [`Self::Threads`] beside the same fio, but the data read are dropped from the page cache, as by an
+    /// agent. fio leaves that to the kernel.
     ThreadsDropping,
     /// A ring of the kernel, past the page cache: fio's `io_uring` with `direct=1`, registered files and
     /// buffers.
     Ring,
 }
 
-/// The order of the reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// Each block once, in random order.
     Random,
-    /// One block after the other.
     Sequential,
 }
 
-/// What one side did in one turn.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Turn {
     /// From the first request to the last answer.
@@ -88,20 +76,13 @@ pub struct Turn {
     pub cpu_s_per_gb: f64,
 }
 
-/// One way to read, beside fio.
 #[derive(Debug, Clone, Serialize)]
 pub struct Case {
-    /// How the files are read.
     pub engine: Engine,
-    /// The order of the reads.
     pub pattern: Pattern,
-    /// The size of a request.
     pub block_bytes: u64,
-    /// The number of requests in flight.
     pub depth: u32,
-    /// The turns of the fetcher.
     pub ours: Vec<Turn>,
-    /// The turns of fio.
     pub fio: Vec<Turn>,
     /// The rate of the fetcher over that of fio.
     pub rate: Judged,
@@ -109,7 +90,6 @@ pub struct Case {
     pub cpu: Judged,
 }
 
-/// A ratio and whether it is what was promised.
 #[derive(Debug, Clone, Serialize)]
 pub struct Judged {
     /// Median and 95 % interval over the rounds, if they were enough.
@@ -118,17 +98,14 @@ pub struct Judged {
     pub verdict: &'static str,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Each way to read.
     pub cases: Vec<Case>,
-    /// What was left out, and why.
+    /// Cases that were left out, with the reason.
     pub skipped: Vec<String>,
 }
 
 impl Outcome {
-    /// The cases by their verdicts, rate and CPU time apart.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         let whats = ["rate", "CPU time"];
@@ -165,7 +142,6 @@ pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str)) -> anyhow::Resul
     })
 }
 
-/// What one side is to do.
 struct Task<'a> {
     engine: Engine,
     pattern: Pattern,
@@ -273,7 +249,6 @@ fn drop_cached(files: &[PathBuf]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
@@ -335,7 +310,7 @@ fn median(turns: &[Turn], of: fn(&Turn) -> f64) -> f64 {
     tierfeed_harness::statistics::percentile(&values, 50).unwrap_or(f64::NAN)
 }
 
-/// How many blocks a turn reads: all blocks of the files if there are fewer.
+/// The number of blocks that a turn reads: all blocks of the files if there are fewer.
 fn blocks(task: &Task<'_>) -> anyhow::Result<u32> {
     let wanted = u32::try_from(task.turn.0 / task.block.0).unwrap_or(u32::MAX);
     let blocks = wanted.min(task.index.len());

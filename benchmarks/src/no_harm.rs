@@ -34,54 +34,41 @@ use tierfeed_harness::{
 
 const SCRIPT: &str = include_str!("../peers/no_harm.py");
 
-/// How far tierfeed's utilisation may lie below that of `DataLoader`, in points of percent.
+/// The largest difference by which tierfeed's utilisation may lie below that of `DataLoader`, in points of
+/// percent.
 pub const POINTS_MAX: f64 = 1.0;
 /// The least throughput over that of `DataLoader` where the page cache has no room.
 pub const RATIO_MIN: f64 = 1.5;
-/// Below this utilisation of `DataLoader` with the page cache, the machine was too busy to tell.
+/// With a lower utilisation of `DataLoader` with the page cache, the machine was too busy to tell.
 const QUIET_MIN: f64 = 90.0;
 
-/// Room of the group beside what was measured, for kernel memory and what varies.
+/// Room of the group beside the measured need, for kernel memory and variation.
 const SPARE: Bytes = Bytes::mib(16);
 
 /// Steps in the group are shorter by this factor.
 const SHORTER: u32 = 10;
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The programs that it starts.
     pub programs: Programs,
-    /// A Python with torch and tierfeed.
     pub python: PathBuf,
-    /// Where the image is made, and removed afterwards.
     pub folder: PathBuf,
-    /// The number of files.
     pub files: u64,
-    /// The size of each.
     pub file: Bytes,
-    /// Files in a batch.
     pub batch_size: u64,
-    /// How long a step takes.
     pub step: Duration,
-    /// The rate of the disk.
     pub rate: BytesPerSecond,
     /// The size of each of the two tiers.
     pub tier: Bytes,
     /// Epochs of a turn, at least 2.
     pub epochs: u32,
-    /// Turns of each side.
     pub rounds: usize,
-    /// Workers of `DataLoader`.
     pub workers: usize,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Bytes of the dataset.
     pub dataset_bytes: u64,
-    /// What limits the reads of the disk.
     pub throttle: &'static str,
     /// With memory to spare.
     pub roomy: Comparison,
@@ -89,21 +76,15 @@ pub struct Outcome {
     pub tight: Option<Tight>,
 }
 
-/// Both sides under the same conditions.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
-    /// tierfeed.
     pub tierfeed: Side,
-    /// `DataLoader`.
     pub dataloader: Side,
 }
 
-/// Both sides in a memory group.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tight {
-    /// The limit of the group.
     pub limit_bytes: u64,
-    /// The two sides.
     pub sides: Comparison,
     /// tierfeed's throughput over that of `DataLoader`, from the second epoch on.
     pub ratio: f64,
@@ -123,7 +104,6 @@ pub struct Side {
     pub page_cache_read_bytes: Option<u64>,
 }
 
-/// A turn of one side.
 struct Turn {
     epochs_s: Vec<f64>,
     page_cache_read: Option<u64>,
@@ -139,7 +119,6 @@ struct PageCache {
     read_bytes: u64,
 }
 
-/// Who reads the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reader {
     Tierfeed,
@@ -147,7 +126,6 @@ enum Reader {
 }
 
 impl Outcome {
-    /// The promises of both parts.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         let (ours, plain) = (&self.roomy.tierfeed, &self.roomy.dataloader);
@@ -217,7 +195,7 @@ impl Bench<'_> {
         Ok(Outcome { dataset_bytes: dataset.0, throttle, roomy, tight })
     }
 
-    /// Measures what tierfeed needs, and gives both sides that much and no more.
+    /// Measures the need of tierfeed, and gives both sides that much and no more.
     fn in_group(&self, group: &MemoryGroup, step: &mut dyn FnMut(&str)) -> anyhow::Result<Tight> {
         step("what tierfeed needs beside page cache");
         let mut most = Bytes(0);
@@ -356,7 +334,6 @@ fn job_text(settings: &Settings, data: &Path) -> String {
     )
 }
 
-/// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();

@@ -28,63 +28,47 @@ pub use table::table;
 
 /// The promised rate over that of the best other client.
 const MARK: f64 = 0.9;
-/// The fewest other clients of a comparison.
 const OTHERS_MIN: usize = 3;
 const OURS: &str = "tierfeed";
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The example `s3_server` of the package `tierfeed-benchmarks`.
     pub server: PathBuf,
     /// A Python that may have `obstore`, `boto3` and `s3torchconnector`.
     pub python: PathBuf,
-    /// Where lists for `curl` are made, and removed afterwards.
     pub folder: PathBuf,
-    /// How often each side has its turn.
     pub rounds: usize,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// By the size of the objects.
     pub kinds: Vec<Comparison>,
-    /// Clients that are not here, and why.
+    /// Clients that are not installed, with the reason.
     pub absent: Vec<String>,
 }
 
-/// All clients on objects of one size.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
-    /// The size of each object.
     pub object_bytes: u64,
-    /// Objects in a round.
     pub objects: usize,
-    /// The number of requests in flight.
     pub requests: usize,
     /// The clients, the fastest first.
     pub sides: Vec<Side>,
-    /// The best of the others.
     pub best_other: String,
     /// tierfeed's median over that of the best other.
     pub ratio: f64,
-    /// The least and the most of the same ratio in one round.
+    /// The range of the same ratio over the rounds.
     pub ratio_range: [f64; 2],
     /// `kept`, `missed`, or `inconclusive` if the rounds disagree about it.
     pub verdict: &'static str,
 }
 
-/// The figures of one client.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
-    /// The name of the client.
     pub name: String,
-    /// The median over its rounds.
     pub bytes_per_s: f64,
-    /// The rate of the slowest round.
     pub bytes_per_s_min: f64,
-    /// The rate of the fastest round.
     pub bytes_per_s_max: f64,
     /// CPU seconds of the client for a gigabyte, the median over its rounds.
     pub cpu_s_per_gb: f64,
@@ -189,7 +173,6 @@ fn judged(kind: &Kind, mut sides: Vec<Side>) -> anyhow::Result<Comparison> {
 }
 
 impl Outcome {
-    /// The comparisons by their verdicts.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         self.kinds.iter().fold(Judgement::default(), |judged, kind| {

@@ -16,12 +16,11 @@ use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
 use tierfeed_harness::{files, judgement::Judgement, programs::Programs};
 
-/// A pause that no figure may exceed on any machine: a busy one takes the loop off its processor for longer
-/// than the loop itself pauses.
+/// The largest pause on any machine: a busy machine takes the loop off its processor for longer than the loop
+/// itself pauses.
 pub const PAUSE_MAX_S: f64 = 0.05;
 
-/// Processor time that the loop may take for one event: what is promised of a pause where processors are
-/// free.
+/// The largest processor time of the loop for one event: the promise for a pause where processors are free.
 pub const RAN_MAX_S: f64 = 0.005;
 
 const RECORD: Bytes = Bytes(64);
@@ -31,63 +30,42 @@ const CHUNK: Bytes = Bytes::mib(16);
 /// The run reads the last 1 / `LEFT` of the first epoch.
 const LEFT: u32 = 4;
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The programs that it starts.
     pub programs: Programs,
-    /// Where files are made, and removed afterwards.
     pub folder: PathBuf,
-    /// Samples of the dataset.
     pub samples: u32,
-    /// Ranks of the node.
     pub ranks: u32,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Samples of the dataset.
     pub samples: u32,
-    /// Ranks of the node.
     pub ranks: u32,
-    /// Batches that they took.
     pub batches: u64,
     /// From the first connection of a trainer to the end of the last.
     pub wall_s: f64,
-    /// The pauses by the agent's report.
     pub pauses: Pauses,
-    /// The largest allowed `longest_s`.
     pub longest_max_s: f64,
-    /// The largest allowed `ran_max_s`.
     pub ran_max_allowed_s: f64,
 }
 
 /// `loop_pauses` of a report.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Pauses {
-    /// Events that the loop took.
     pub events: u64,
-    /// 99 of 100 pauses were no longer.
     pub p99_s: f64,
-    /// The longest pause, in seconds.
     pub longest_s: f64,
-    /// The event after which it came.
     pub longest_after: String,
     /// The most processor time for one event.
     pub ran_max_s: f64,
-    /// The event that took it.
     pub ran_max_after: String,
-    /// The figures for each kind of event.
     pub by_event: BTreeMap<String, OfEvent>,
 }
 
-/// An entry of `by_event`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OfEvent {
-    /// How many there were.
     pub events: u64,
-    /// The longest pause, in seconds.
     pub longest_s: f64,
     /// The most processor time in one pause.
     pub ran_max_s: f64,
@@ -100,8 +78,6 @@ struct Report {
     loop_pauses: Pauses,
 }
 
-/// Runs a training and reads the report of its agent.
-///
 /// # Errors
 ///
 /// If the folder cannot be written or the run fails.
@@ -157,7 +133,6 @@ fn job_text(settings: &Settings) -> String {
     )
 }
 
-/// The outcome as text.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let Outcome { samples, ranks, batches, wall_s, pauses, longest_max_s, ran_max_allowed_s } =
@@ -190,7 +165,6 @@ pub fn table(outcome: &Outcome) -> String {
 }
 
 impl Outcome {
-    /// Whether the pauses stay within what is allowed.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         let ms = |seconds: f64| seconds * 1e3;

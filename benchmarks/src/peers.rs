@@ -23,7 +23,6 @@ const FILES: u64 = 1_200;
 const EPOCHS: u32 = 4;
 const BATCH: u32 = 8;
 
-/// What a step computes.
 const STEP: Duration = Duration::from_millis(5);
 
 /// The rate of the cold store, of all nodes together, in MB/s.
@@ -32,51 +31,39 @@ const COLD_MB_PER_S: f64 = 48.0;
 /// The cache of each node as a share of the dataset.
 const CACHED: f64 = 0.3;
 
-/// Cold bytes after the first epoch over those that no plan can avoid.
+/// The largest ratio of cold bytes after the first epoch and those that no plan can avoid.
 const COLD_MAX: f64 = 1.03;
 
-/// The same as a share of the dataset where all of it fits.
+/// The same bytes as a share of the dataset, where all of it fits.
 const REST_MAX: f64 = 0.005;
 
 /// A process ends, and a manager listens, within this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The programs that it starts.
     pub programs: Programs,
-    /// Where files are made, and removed afterwards.
     pub folder: PathBuf,
-    /// The numbers of nodes.
     pub nodes: Vec<u32>,
 }
 
-/// The outcome, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Bytes of the dataset.
     pub dataset_bytes: u64,
-    /// One row for each number of nodes, policy and epoch.
     pub rows: Vec<Row>,
 }
 
 /// One epoch of one training; bytes of all nodes together.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The number of nodes.
     pub nodes: u32,
     /// `partitioned`, or `gap`: each node for itself.
     pub policy: &'static str,
-    /// The number of the epoch.
     pub epoch: u32,
-    /// How long it took.
     pub time_s: f64,
-    /// Read from the cold store.
     pub cold_read_bytes: u64,
-    /// What fits into none of the caches.
+    /// The bytes that fit into none of the caches.
     pub least_cold_bytes: u64,
-    /// Read from other nodes.
     pub peer_read_bytes: u64,
 }
 
@@ -149,7 +136,6 @@ pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Ou
     })
 }
 
-/// A process that is killed when it is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -230,7 +216,7 @@ impl Training {
         Ok(())
     }
 
-    /// Main memory holds what is staged, and nothing else.
+    /// Main memory holds the staging, and nothing else.
     fn job_text(&self, data: &Path) -> String {
         let Self { nodes, policy, dataset_bytes } = *self;
         format!(
@@ -265,7 +251,6 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()>
     anyhow::bail!("not within {PATIENCE:?}: {what}")
 }
 
-/// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);

@@ -46,73 +46,53 @@ pub const PROMISE: f64 = 0.9;
 /// The largest interquartile range, as a share of the median, that allows a verdict.
 const SPREAD_MAX: f64 = 0.25;
 
-/// Bytes that the other process holds.
 const HELD: Bytes = Bytes::mib(128);
 
 /// Bytes of a batch, which is one request.
 const BATCH: u64 = 8 << 20;
 
-/// Batches that are read at a time.
 const DEPTH: usize = 4;
 
-/// Threads for the network in each process.
 const THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
 
-/// Both processes of the bench know it.
+/// A secret that both processes of the bench know.
 const SECRET: [u8; 32] = [7; 32];
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Lengths of samples.
     pub samples: Vec<Bytes>,
     /// Added round trips.
     pub delays: Vec<Nanoseconds>,
-    /// What each turn reads.
     pub turn: Bytes,
-    /// Turns of each side.
     pub rounds: usize,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// What each turn read.
     pub turn_bytes: u64,
-    /// Turns of each side.
     pub rounds: usize,
-    /// One row for each comparison.
     pub rows: Vec<Row>,
 }
 
-/// One length of samples over one network.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The length of a sample.
     pub sample_bytes: u64,
     /// The round trip that a relay adds.
     pub delay_ns: u64,
-    /// Whether all bytes are encrypted.
     pub encrypted: bool,
-    /// The median rate of the plain copy.
     pub plain_bytes_per_s: f64,
-    /// The median rate of the transport.
     pub tierfeed_bytes_per_s: f64,
-    /// CPU time of both processes of the plain copy, in seconds a GB.
+    /// CPU time of both processes.
     pub plain_cpu_s_per_gb: f64,
-    /// CPU time of both processes of the transport, in seconds a GB.
     pub tierfeed_cpu_s_per_gb: f64,
     /// The median of the ratios of the turns: above 1 ours is faster.
     pub ratio: f64,
-    /// The lower quartile of the ratios.
     pub ratio_low: f64,
-    /// The upper quartile of the ratios.
     pub ratio_high: f64,
     /// `kept`, `missed` or `inconclusive`; `measured` where nothing is promised.
     pub verdict: &'static str,
 }
 
-/// The figures of one turn.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     bytes_per_s: f64,
@@ -120,7 +100,6 @@ struct Turn {
 }
 
 impl Outcome {
-    /// The comparisons by their verdicts.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         self.rows.iter().fold(Judgement::default(), |judged, row| {
@@ -130,8 +109,6 @@ impl Outcome {
     }
 }
 
-/// Runs all comparisons.
-///
 /// # Errors
 ///
 /// If a process or memory cannot be had, or a read fails.
@@ -254,7 +231,6 @@ fn timed(
     })
 }
 
-/// Reads batches from the other process into memory of this one.
 struct Reader {
     client: Client,
     sample: Bytes,

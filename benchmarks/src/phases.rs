@@ -25,21 +25,17 @@ const SMALL_FILES: u64 = 4_000;
 /// Parts into which the room of the tiers is divided to find the best division.
 const DIVISIONS: u32 = 1_000;
 
-/// What a machine that does other work beside the bench adds to a ratio.
+/// A machine that does other work beside the bench adds this much to a ratio.
 const NOISE: f64 = 0.05;
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The programs that it starts.
     pub programs: Programs,
-    /// Where files are made, and removed afterwards.
     pub folder: PathBuf,
     /// An image folder instead of files that are made.
     pub data: Option<PathBuf>,
 }
 
-/// What a training reads.
 #[derive(Debug, Clone, Copy)]
 enum Files {
     /// Photographs: 500 files of 20 to 200 KB, or those of the user.
@@ -48,7 +44,6 @@ enum Files {
     Small,
 }
 
-/// A training with phases.
 #[derive(Debug, Clone, Copy)]
 struct Training {
     name: &'static str,
@@ -62,12 +57,12 @@ struct Training {
     cold_mb_per_s: f64,
     main_memory_kib: u32,
     cxl_kib: u32,
-    /// The least time of the first epoch, and of the later ones, times these is promised.
+    /// The promise for the first epoch, and that for the later ones, as multiples of the least time.
     first_max: f64,
     later_max: f64,
-    /// How far cold bytes may be off the prediction. A run observes at other times than the simulator, and
-    /// rooms for look-ahead that differ by less than a chunk are one: a chunk is 2 % of what a later epoch of
-    /// the first training reads cold, and 0.1 % of the second.
+    /// The largest difference between cold bytes and the prediction. A run observes at other times than the
+    /// simulator, and rooms for look-ahead that differ by less than a chunk are one: a chunk is 2 % of what a
+    /// later epoch of the first training reads cold, and 0.1 % of the second.
     drift_max: f64,
 }
 
@@ -104,36 +99,25 @@ const TRAININGS: [Training; 2] = [
     },
 ];
 
-/// The outcome, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// One row for each training and epoch.
     pub rows: Vec<Row>,
 }
 
-/// One epoch of one training.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The training.
     pub training: &'static str,
-    /// The number of the epoch.
     pub epoch: u32,
-    /// Bytes of the dataset.
     pub demand_bytes: u64,
-    /// How long it took.
     pub time_s: f64,
-    /// How long it takes by the simulator.
     pub predicted_s: f64,
-    /// The least time: computing and pausing, and of reading what no division of the room hides. In the first
-    /// epoch computing and pausing alone.
+    /// The least time: of computing and pausing, and of reading what no division of the room hides. In the
+    /// first epoch computing and pausing alone.
     pub bound_s: f64,
-    /// The ratio that is promised.
     pub promised: f64,
-    /// Read from the cold store.
     pub cold_read_bytes: u64,
-    /// As the simulator predicted.
     pub predicted_bytes: u64,
-    /// How far the two may differ.
+    /// The largest difference between the two that is allowed.
     pub drift_max: f64,
     /// Room of the tiers that was kept free for look-ahead.
     pub look_ahead_room_bytes: u64,
@@ -310,7 +294,6 @@ impl Training {
     }
 }
 
-/// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);

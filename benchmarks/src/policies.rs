@@ -39,44 +39,29 @@ const CHUNK_BYTES: u64 = 256 << 10;
 /// A few batches of both ranks, and nothing left for a cache.
 const MAIN_MEMORY_BYTES: u64 = 9 << 20;
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The programs that it starts.
     pub programs: Programs,
-    /// Where files are made, and removed afterwards.
     pub folder: PathBuf,
-    /// A RAM disk for the scratch tier.
     pub scratch: PathBuf,
     /// Files of 20 to 200 KB.
     pub files: u64,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Bytes of the dataset.
     pub dataset_bytes: u64,
-    /// What the cache tiers hold together.
     pub capacity_bytes: u64,
-    /// One row for each policy and epoch.
     pub rows: Vec<Row>,
 }
 
-/// One epoch of one policy.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The name of the policy.
     pub policy: String,
-    /// The number of the epoch.
     pub epoch: u32,
-    /// Read from the cold store, as the agent counted.
     pub cold_read_bytes: u64,
-    /// As the simulator predicted.
     pub predicted_bytes: u64,
-    /// The fewest bytes that any policy has to read.
     pub minimal_cold_bytes: u64,
-    /// How long the epoch took.
     pub time_s: f64,
     /// The longer of computing, and of reading the fewest bytes.
     pub bound_s: f64,
@@ -189,7 +174,6 @@ fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
     Ok(Outcome { dataset_bytes, capacity_bytes, rows })
 }
 
-/// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();

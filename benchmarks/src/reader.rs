@@ -20,15 +20,13 @@ use tierfeed_harness::clock::{now, pause};
 /// A running agent answers within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One rank with its connection and requests.
 struct RankClient {
     client: Client,
-    /// The batch to request next.
     next: Option<BatchId>,
 }
 
-/// Reads the whole job from the agents at `sockets`, one for each node, and returns how long each epoch took, including
-/// what each step computes; `step` tells how long, by its number from 1.
+/// Reads the whole job from the agents at `sockets`, one for each node, and returns the time of each epoch,
+/// including the computing of its steps; `step` gives the time of a step by its number, from 1.
 ///
 /// # Errors
 ///

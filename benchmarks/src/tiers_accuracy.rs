@@ -28,52 +28,40 @@ pub use self::{
 };
 use self::{latency::Way, machine::Machine, paired::PAIRS_MIN, reference::Program};
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where programs are compiled and files are made, and removed afterwards.
     pub folder: PathBuf,
-    /// A C compiler with OpenMP.
     pub compiler: PathBuf,
-    /// The flexible I/O tester.
     pub fio: PathBuf,
     /// Undisturbed pairs of each comparison, at least six.
     pub pairs: usize,
     /// Samples of each kernel in each turn; one more is taken and dropped.
     pub samples: usize,
-    /// The length of each array and buffer, four times the last-level cache if not given.
+    /// `None` for four times the last-level cache.
     pub array: Option<Bytes>,
-    /// The groups of comparisons to run.
     pub subjects: Vec<Subject>,
 }
 
-/// A group of comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// Copy, scale, add and triad beside a variant of STREAM.
     Bandwidth,
-    /// Latency beside another chase.
     Latency,
-    /// Random and sequential reads beside fio.
     Storage,
 }
 
 impl Subject {
-    /// All groups of comparisons.
     pub const ALL: [Self; 3] = [Self::Bandwidth, Self::Latency, Self::Storage];
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// The size of the last-level caches of the CPUs.
+    /// The size of the last-level caches of the CPUs used.
     pub cache_bytes: u64,
-    /// One for each figure.
     pub comparisons: Vec<Comparison>,
 }
 
 impl Outcome {
-    /// The comparisons by their verdicts.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         let start = Judgement::default();

@@ -29,38 +29,31 @@ use crate::tiers_accuracy::{
     paired::{PAIRS_MIN, Ratio, Reason, Verdict, judge_ratios, median_interval},
 };
 
-/// How far idle latency under load may be from that without load.
+/// The largest relative difference of idle latency under load and without load.
 const TOLERANCE: f64 = 0.1;
 const SAMPLE: Nanoseconds = Nanoseconds(10_000_000);
 
-/// The settings of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Pairs that count, at least six.
     pub pairs: usize,
-    /// The longest that one figure is sampled in one turn.
+    /// The longest time of sampling one figure in one turn.
     pub time: Nanoseconds,
-    /// The length of each buffer, four times the last-level cache if not given.
+    /// `None` for four times the last-level cache.
     pub buffer: Option<Bytes>,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// The number of CPUs that were under load.
     pub burned_cpus: usize,
-    /// One for each figure.
     pub figures: Vec<Contended>,
 }
 
-/// A figure without and under load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Contended {
-    /// The name of the figure.
     pub what: &'static str,
     /// The unit: `ns` or `bytes_per_s`.
     pub unit: &'static str,
-    /// Threads that took it.
     pub threads: usize,
     /// Figures under load that say `contended`.
     pub flagged: usize,
@@ -68,27 +61,23 @@ pub struct Contended {
     pub flagged_in_peace: usize,
     /// The figure under load over that without load, within pairs that count.
     pub ratio: Option<Ratio>,
-    /// How far it may be from one; `None` where CPU time cannot stand in, and only the flag is promised.
+    /// The largest distance of the ratio from one; `None` where CPU time cannot stand in, and only the flag
+    /// is promised.
     pub tolerance: Option<f64>,
     /// `agrees`, `differs` or `inconclusive`.
     pub verdict: &'static str,
-    /// Why, if it does not agree.
     pub reason: Option<String>,
-    /// Every pair, in order.
     pub pairs: Vec<Turns>,
 }
 
-/// The same figure in both turns.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Turns {
-    /// The figure without load.
     pub peace: Estimate,
     /// The figure with a thread that computes on every core.
     pub load: Estimate,
 }
 
 impl Outcome {
-    /// The figures by their verdicts.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         let start = Judgement::default();
@@ -98,7 +87,6 @@ impl Outcome {
     }
 }
 
-/// A figure before it is taken.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     what: &'static str,
@@ -128,8 +116,6 @@ fn rows(cpus: usize) -> Vec<Row> {
     rows
 }
 
-/// Takes turns in peace and under load.
-///
 /// # Errors
 ///
 /// If memory is short, or no thread can be started.
@@ -213,7 +199,6 @@ impl Row {
     }
 }
 
-/// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();

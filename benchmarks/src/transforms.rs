@@ -27,81 +27,65 @@ use tierfeed_harness::{files, judgement::Judgement, statistics::percentile};
 
 const SCRIPT: &str = include_str!("../peers/transforms.py");
 
-/// An epoch is to take at most so many times its bound.
+/// The largest time of an epoch over its bound.
 pub const OVER_BOUND_MAX: f64 = 1.05;
-/// The form that the plan chooses is to take at most so many times what the better one takes.
+/// The largest time with the form that the plan chooses over that with the better one.
 pub const OVER_BETTER_FORM_MAX: f64 = 1.03;
-/// A phase is to take at most so many times what the better number of fixed threads takes.
+/// The largest time of a phase over that with the better number of fixed threads.
 pub const OVER_FIXED_MAX: f64 = 1.1;
 
-/// It fails if it takes so many times as long, however far the turns lie apart.
+/// With this ratio it fails, however far the turns lie apart.
 pub const OVER_BETTER_FORM_FAILS: f64 = 1.3;
 
 /// Samples of a batch, where it does not matter.
 const BATCH: usize = 8;
 
-/// The bytes of a decoded photograph.
 const PHOTO_BYTES: usize = 640 * 480 * 3;
 
-/// What a few batches of decoded photographs take in staging.
+/// Room in staging for a few batches of decoded photographs.
 const STAGING: Bytes = Bytes::mib(64);
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The path of the `tierfeed` binary.
     pub tierfeed: PathBuf,
     /// A Python with NumPy, Pillow, PyTorch and the `tierfeed` package.
     pub python: PathBuf,
-    /// Where the images are made, and removed afterwards.
     pub folder: PathBuf,
-    /// How many images there are, a multiple of 24.
+    /// A multiple of 24.
     pub samples: usize,
-    /// Turns of each side.
     pub rounds: usize,
 }
 
-/// What the bench compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Experiment {
-    /// An epoch beside its bound.
     EndToEnd,
-    /// The form in which tiers hold samples.
     CachedForm,
     /// Cost that moves from reading to decoding and back.
     Balance,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// The medians of all sides.
     pub rows: Vec<Row>,
-    /// What is promised of them.
     pub promises: Vec<Promise>,
 }
 
-/// One side.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Its name.
     pub name: String,
     /// Seconds, by what took them.
     pub seconds: Vec<(String, f64)>,
 }
 
-/// A ratio that is to be small.
 #[derive(Debug, Clone, Serialize)]
 pub struct Promise {
-    /// What it is of.
     pub what: String,
     /// The ratio of medians.
     pub ratio: f64,
-    /// At most so much is promised.
     pub most: f64,
-    /// How far the turns of either side lie apart, as a share of their median.
+    /// The range of the turns of either side, as a share of their median.
     pub spread: f64,
-    /// More is a failure, however far the turns lie apart.
+    /// A larger ratio is a failure, however far the turns lie apart.
     pub fails: Option<f64>,
 }
 
@@ -121,7 +105,6 @@ impl Outcome {
     }
 }
 
-/// What one side does otherwise than others.
 #[derive(Debug, Clone)]
 struct Side {
     name: String,
@@ -140,7 +123,6 @@ struct Side {
     epochs: usize,
 }
 
-/// What the script says of a turn.
 #[derive(Debug, Clone, Deserialize)]
 struct Turn {
     /// By epoch.
@@ -287,7 +269,7 @@ impl Bench<'_> {
         Ok(outcome)
     }
 
-    /// Makes images; returns their bytes.
+    /// Returns the bytes of the images.
     fn make(&self, kind: &str) -> anyhow::Result<f64> {
         let data = self.folder.join("data");
         let mut command = Command::new(&self.python);
@@ -297,7 +279,7 @@ impl Bench<'_> {
         Ok(lengths.collect::<anyhow::Result<Vec<u64>>>()?.iter().sum::<u64>() as f64)
     }
 
-    /// The turns of each side, which alternate.
+    /// The turns of the sides alternate.
     fn turns(&self, sides: &[Side], step: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Vec<Turn>>> {
         let mut turns: Vec<Vec<Turn>> = sides.iter().map(|_| Vec::new()).collect();
         for round in 1..=self.settings.rounds {
@@ -369,7 +351,7 @@ fn median(turns: &[Turn], figure: impl Fn(&Turn) -> f64) -> anyhow::Result<f64> 
     percentile(&figures, 50).context("no turn")
 }
 
-/// How far the figures lie apart, as a share of their median.
+/// The range of the figures, as a share of their median.
 fn spread(turns: &[Turn], figure: impl Fn(&Turn) -> f64) -> anyhow::Result<f64> {
     let figures: Vec<f64> = turns.iter().map(&figure).collect();
     let most = figures.iter().copied().fold(0.0, f64::max);
@@ -377,7 +359,6 @@ fn spread(turns: &[Turn], figure: impl Fn(&Turn) -> f64) -> anyhow::Result<f64> 
     Ok((most - least) / median(turns, figure)?)
 }
 
-/// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();

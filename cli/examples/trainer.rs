@@ -107,7 +107,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// What the trainer counts and measures by itself, to compare a report with.
+/// Counts and measurements of the trainer itself, to compare a report with.
 #[derive(Default)]
 struct StopWatch {
     served: u64,
@@ -136,16 +136,15 @@ struct Training {
     alone: Alone,
     log: fs::File,
     step: Duration,
-    /// The decoding time before each step.
     decoding: Duration,
     pace: Pace,
     watch: StopWatch,
 }
 
-/// Where the bytes are that the samples shall have, read without any code of the product but the index.
+/// The bytes that the samples must have, read without any code of the product but the index.
 struct Files {
     index: Arc<Index>,
-    /// Where the objects of a bucket are, by their keys.
+    /// The folder with the objects of a bucket, by their keys.
     folder: Option<PathBuf>,
 }
 
@@ -160,7 +159,7 @@ impl Files {
     }
 }
 
-/// What reads the dataset when the agent is gone, as the Python client does.
+/// Reads the dataset when the agent is gone, as the Python client does.
 enum Alone {
     Files(FileSource),
     Bucket(Reader),
@@ -176,7 +175,6 @@ impl Alone {
     }
 }
 
-/// Whether ranks wait for each other.
 enum Pace {
     Free,
     /// By the lines that all of them wrote here.
@@ -370,7 +368,6 @@ impl<'a> Requests<'a> {
         }
     }
 
-    /// Tells the agent, if there is one, what the trainer did itself.
     fn tell(&self, tally: Tally) {
         if let Some(client) = self.client
             && tally != Tally::empty(tally.epoch)

@@ -27,13 +27,10 @@ use tokio::sync::watch;
 
 use crate::{ending::RankEnd, failure::Failure, trainers::Trainers};
 
-/// How often the caller is told that this process still works.
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
-/// The longest line of a caller.
 const LINE_BYTES_MAX: u64 = 4 << 20;
 
-/// The process that trains.
 #[derive(Debug)]
 pub(crate) struct Caller {
     job: String,
@@ -41,7 +38,6 @@ pub(crate) struct Caller {
     is_told: Arc<AtomicBool>,
 }
 
-/// What the caller is told.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer<'a> {
@@ -86,13 +82,12 @@ impl Caller {
         Ok(Self { job, is_gone, is_told })
     }
 
-    /// The text of its job.
     pub(crate) fn job(&self) -> String {
         self.job.clone()
     }
 
-    /// Tells the caller how it reaches its agent. It is the one trainer of the result: it has ended once it is
-    /// gone, or shall stop.
+    /// Tells the caller how to reach its agent. The caller is the only trainer of the result, which has ended
+    /// once the caller is gone or shall stop.
     pub(crate) fn train(&self, variables: &[(&'static str, String)]) -> anyhow::Result<Trainers> {
         self.is_told.store(true, Ordering::SeqCst);
         let variables = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -109,7 +104,6 @@ impl Caller {
         Ok(trainers)
     }
 
-    /// Waits until the caller has ended.
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut is_gone = self.is_gone.clone();
         async move {

@@ -55,7 +55,6 @@ const THREADS: usize = 2;
 /// start a new thread whenever the others have not woken up yet.
 const BLOCKING_THREADS_MAX: usize = 16;
 
-/// The runtime of asynchronous commands.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
@@ -76,7 +75,7 @@ fn finish<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failur
     outcome
 }
 
-/// The metrics and trace settings of an agent. `token` is that of its job, if it has one.
+/// `token` is that of the job, if it has one.
 fn observe(
     wish: &Observe,
     token: Option<&Token>,

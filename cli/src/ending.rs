@@ -7,7 +7,6 @@ use tierfeed_core::fleet::training::Cause;
 
 use crate::failure::code_of;
 
-/// How the trainers of a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// All with code 0.
@@ -43,7 +42,7 @@ impl Ending {
         }
     }
 
-    /// Why the rest of the job shall end, if it shall.
+    /// The cause for which the rest of the job shall end; `None` if it shall not.
     pub(crate) fn cause(&self) -> Option<Cause> {
         match self {
             Self::Done => None,
@@ -52,7 +51,6 @@ impl Ending {
         }
     }
 
-    /// What another process is told of it.
     pub(crate) fn of_rank(&self) -> RankEnd {
         let of_code = |code: u8| ExitStatus::from_raw(i32::from(code) << 8);
         let (status, asked) = match *self {

@@ -30,17 +30,12 @@ use tierfeed_transform::worker_process::Program;
 
 use crate::failure::Failure;
 
-/// Names the socket of the agent to trainers.
 pub(crate) const SOCKET: &str = "TIERFEED_SOCK";
-/// Names the job file to trainers.
 pub(crate) const JOB: &str = "TIERFEED_JOB";
-/// Names the index of the dataset to trainers.
 pub(crate) const INDEX: &str = "TIERFEED_INDEX";
-/// Names a directory for their own files to trainers.
 pub(crate) const SCRATCH: &str = "TIERFEED_SCRATCH";
 /// Names this program to trainers, which start it when they must read a bucket without an agent.
 pub(crate) const EXE: &str = "TIERFEED_EXE";
-/// Names the run directory to trainers and commands.
 pub(crate) const RUN_DIR: &str = "TIERFEED_RUN_DIR";
 
 /// The token of a job, which trainers need not know.
@@ -50,7 +45,6 @@ const AGENT: &str = ".tierfeed/agent";
 const NODE: &str = ".tierfeed/node-";
 const INDEXES: &str = ".tierfeed/indexes";
 
-/// Directories of ended runs that are kept.
 const RUNS_KEPT: usize = 20;
 
 /// A variable that is set and not empty.
@@ -59,7 +53,6 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The directories in `PATH`.
 pub(crate) fn program_folders() -> Vec<PathBuf> {
     env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default()
 }
@@ -110,17 +103,15 @@ pub(crate) fn launch_variables() -> BTreeMap<String, String> {
     launch::variables().filter_map(set).collect()
 }
 
-/// The identity of this process, by its launcher's variables.
 pub(crate) fn identity(variables: &BTreeMap<String, String>) -> Result<Identity, Failure> {
     Identity::read(&|name| variables.get(name).cloned()).map_err(Failure::input)
 }
 
-/// The path of this program.
 pub(crate) fn exe() -> anyhow::Result<PathBuf> {
     env::current_exe().context("cannot find out which program this is")
 }
 
-/// What is started to make rows of samples: this program.
+/// The program that makes rows of samples: this one.
 pub(crate) fn transform_worker() -> Result<Program, Failure> {
     exe().map(Program::tierfeed).map_err(Failure::Work)
 }
@@ -164,15 +155,15 @@ pub(crate) fn shared_run_dir(
     RunDir::create(&runs.join(format!("{label}-{name}"))).map_err(Failure::input)
 }
 
-/// What the processes of a run call it.
+/// The name of a run among its processes.
 #[derive(Debug)]
 pub(crate) struct RunName {
     pub(crate) text: String,
-    /// Whether no other run was ever called so.
+    /// Whether no other run ever had this name.
     pub(crate) is_unique: bool,
 }
 
-/// What the processes of this run call it: by its launcher, else by where they meet.
+/// The name of this run among its processes: by its launcher, else by where they meet.
 pub(crate) fn run_name(identity: &Identity, nodes: u32, met_at: Option<&str>) -> Option<RunName> {
     let mpi = || {
         let text = format!("mpi-{}", variable("PMIX_NAMESPACE")?);
@@ -264,7 +255,6 @@ fn parent_and_start(process: u32) -> Option<(u32, u64)> {
     Some((fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?))
 }
 
-/// How long ago a process was started.
 pub(crate) fn age_of(process: u32) -> Option<Duration> {
     let (_, started) = parent_and_start(process)?;
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
@@ -273,34 +263,30 @@ pub(crate) fn age_of(process: u32) -> Option<Duration> {
     Some(uptime.saturating_sub(Duration::from_millis(started.saturating_mul(MS_PER_TICK))))
 }
 
-/// A name of a directory.
+/// A name for a directory: other characters than letters, digits and `-._` become `-`.
 fn plain(name: &str) -> String {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);
     name.chars().map(|it| if is_plain(it) { it } else { '-' }).collect()
 }
 
-/// The sizes of images that earlier runs found, beside the indexes.
 pub(crate) fn image_sizes() -> ImageSizeCache {
     ImageSizeCache::new(Path::new(INDEXES))
 }
 
-/// What agents measured of transforms, beside the indexes.
 pub(crate) fn measured_transforms() -> MeasuredTransforms {
     MeasuredTransforms::new(Path::new(INDEXES))
 }
 
-/// The sizes of images for planning the job of a file.
 pub(crate) fn image_sizes_for(job: &Path) -> ImageSizeCache {
     ImageSizeCache::new(&indexes_for(job))
 }
 
-/// What agents measured of transforms, for planning the job of a file.
 pub(crate) fn measured_transforms_for(job: &Path) -> MeasuredTransforms {
     MeasuredTransforms::new(&indexes_for(job))
 }
 
-/// Where the agent of a run kept what it found, if `job` is the file of its directory; else that of agents that start
-/// here.
+/// The folder in which the agent of a run kept what it found, if `job` is the file of its directory; else
+/// that of agents that start here.
 fn indexes_for(job: &Path) -> PathBuf {
     let beside = path::absolute(job).ok().and_then(|job| {
         let folder = job.ancestors().find(|folder| folder.ends_with(".tierfeed"))?;
@@ -309,7 +295,6 @@ fn indexes_for(job: &Path) -> PathBuf {
     beside.filter(|folder| folder.is_dir()).unwrap_or_else(|| INDEXES.into())
 }
 
-/// The cache of dataset indexes for later runs.
 pub(crate) fn index_cache() -> IndexCache {
     IndexCache::new(Path::new(INDEXES))
 }
@@ -359,7 +344,6 @@ fn slurm_dirs(job: &str, identity: &Identity) -> [String; 2] {
     [format!("slurm-{job}"), format!("node-{}", identity.claimed_node().unwrap_or(0))]
 }
 
-/// The id of the Slurm job of this process.
 fn slurm_job() -> Option<String> {
     variable("SLURM_JOB_ID").filter(|job| job.bytes().all(|byte| byte.is_ascii_digit()))
 }
@@ -415,7 +399,6 @@ pub(crate) fn token(
     }
 }
 
-/// Where the report of the probe is kept for this user.
 pub(crate) fn tiers_report(given: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(path) = given {
         return Ok(path.to_owned());
@@ -428,7 +411,6 @@ pub(crate) fn tiers_report(given: Option<&Path>) -> Result<PathBuf, Failure> {
     Ok(folder.join("tierfeed/tiers.json"))
 }
 
-/// The variables of object stores: endpoints and credentials.
 pub(crate) fn buckets() -> BTreeMap<String, String> {
     let prefixes = ["AWS_", "GOOGLE_", "AZURE_"];
     let variables = env::vars_os().filter_map(|(name, value)| {
@@ -439,16 +421,13 @@ pub(crate) fn buckets() -> BTreeMap<String, String> {
     variables.collect()
 }
 
-/// The user's settings of the terminal.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     /// Its type, such as "xterm" or "dumb".
     pub(crate) kind: Option<String>,
-    /// Whether `NO_COLOR` is set.
     pub(crate) is_colourless: bool,
 }
 
-/// The user's settings of the terminal.
 pub(crate) fn terminal() -> Terminal {
     Terminal { kind: variable("TERM"), is_colourless: variable("NO_COLOR").is_some() }
 }
@@ -461,7 +440,6 @@ pub(crate) fn arm_drill() {
     drill::arm(place.to_owned(), passes.parse().unwrap_or(0));
 }
 
-/// The log filter in the environment.
 pub(crate) fn log_filter() -> Option<String> {
     variable("TIERFEED_LOG")
 }

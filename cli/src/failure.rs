@@ -7,7 +7,6 @@ use std::{
 
 use tierfeed_dataset::index::IndexError;
 
-/// Why a command stopped.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The input was wrong (exit code 2).
@@ -23,7 +22,6 @@ impl Failure {
         Self::Input(error.into())
     }
 
-    /// The failure of building or storing an index.
     pub(crate) fn index(error: IndexError) -> Self {
         if error.is_input() { Self::input(error) } else { Self::work(error) }
     }
@@ -32,7 +30,6 @@ impl Failure {
         Self::Work(error.into())
     }
 
-    /// The exit code.
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::Input(_) => 2,
@@ -51,7 +48,6 @@ impl Failure {
         }
     }
 
-    /// Prints the message on standard error; returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         if let Some(message) = self.message() {
             eprintln!("error: {message}");

@@ -6,7 +6,6 @@
 
 use std::path::Path;
 
-/// Programs that start ranks.
 const PROGRAMS: &[&str] = &[
     "accelerate",
     "accelerate-launch",

@@ -1,4 +1,5 @@
-//! What trainers have left behind: processes whose parents ended before them, as a training behind a shell script.
+//! Processes that trainers have left behind: their parents ended before them, as in a training behind a shell
+//! script.
 //!
 //! The kernel gives them to this process as its children.
 
@@ -38,12 +39,12 @@ const SAID_AFTER: Duration = Duration::from_secs(1);
 /// The children of this process that it did not start.
 #[derive(Debug)]
 pub(crate) struct LeftBehind {
-    /// Others wait for them.
+    /// Children that others wait for.
     own: BTreeSet<Pid>,
     told: BTreeSet<(Pid, Signal)>,
     /// The signals that each process ignored before the trainers got one.
     ignored: BTreeMap<Pid, Vec<Signal>>,
-    /// When each is killed that ignored the signal.
+    /// The time at which each is killed that ignored the signal.
     kill_at: BTreeMap<Pid, Instant>,
     say_at: Option<Instant>,
     is_said: bool,
@@ -68,7 +69,6 @@ impl LeftBehind {
         })
     }
 
-    /// Leaves out one that this process started.
     pub(crate) fn leave_out(&mut self, own: Pid) {
         self.own.insert(own);
     }
@@ -110,15 +110,16 @@ impl LeftBehind {
         }
     }
 
-    /// Says `signal` once to each that lives; whether there is any.
+    /// Sends `signal` once to each that lives; returns whether there is any.
     pub(crate) fn tell_all(&mut self, signal: Signal) -> bool {
         let alive = self.look();
         alive.iter().for_each(|pid| self.tell(*pid, signal));
         !alive.is_empty()
     }
 
-    /// Says `signal` once to each that lives, as the trainers have ended after it. A process that ignored it, as a
-    /// shell lets those ignore SIGINT that it starts beside a training, is ended. Whether any must be waited for.
+    /// Sends `signal` once to each that lives, as the trainers have ended after it. A process that ignored
+    /// it, as a shell lets those ignore SIGINT that it starts beside a training, is ended. Returns whether
+    /// any must be waited for.
     pub(crate) fn end_after(&mut self, signal: Signal) -> bool {
         let alive = self.look();
         let (ignoring, told): (Vec<_>, Vec<_>) =
@@ -155,7 +156,7 @@ impl LeftBehind {
         is_ending
     }
 
-    /// Those that live; it says which once they are waited for.
+    /// Those that live. Logs which they are once they are waited for.
     fn look(&mut self) -> Vec<Pid> {
         let (alive, now) = (self.alive(), Instant::now());
         self.look_at = None;
@@ -192,7 +193,6 @@ fn children_of(parent: Pid) -> Vec<Pid> {
     children.map(|(pid, _)| pid).collect()
 }
 
-/// All processes, each with its parent.
 fn with_parents() -> Vec<(Pid, Pid)> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = numbers.filter_map(|it| it.file_name().to_str()?.parse().ok());

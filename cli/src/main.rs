@@ -46,8 +46,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a process beside a training does not hear: a launcher sends it to all processes of a step. That of the
-/// agent of `tierfeed run` hears from the one that started it what it shall end for.
+/// The signals that a process beside a training does not hear, because a launcher sends them to all processes
+/// of a step. The agent's process of `tierfeed run` hears from the one that started it what it shall end for.
 fn blocked(command: &Command) -> &'static [Signal] {
     match command {
         Command::Run(run) if run.supervised => &signals::PASSED_ON,

@@ -10,7 +10,6 @@ pub(crate) struct NodesReport {
     pub(crate) file: PathBuf,
 }
 
-/// What stands before `=` is no list of nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodesError(String);
 
@@ -66,13 +65,11 @@ impl NodesReport {
         Some(self.nodes.as_ref()?.iter().map(range).collect::<Vec<_>>().join(","))
     }
 
-    /// Whether a node is like the machine of the report.
     pub(crate) fn covers(&self, node: u32) -> bool {
         let contains = |nodes: &Vec<RangeInclusive<u32>>| nodes.iter().any(|it| it.contains(&node));
         self.nodes.as_ref().is_none_or(contains)
     }
 
-    /// The highest node that is named.
     pub(crate) fn last(&self) -> Option<u32> {
         self.nodes.as_ref()?.iter().map(|range| *range.end()).max()
     }

@@ -10,7 +10,6 @@ use std::{
 use anyhow::{Context, anyhow};
 use tierfeed_core::units::Bytes;
 
-/// The deadline of an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Sends a request of HTTP 1.0, whose answer ends with the connection. An answer longer than `bytes_max` is an

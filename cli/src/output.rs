@@ -36,13 +36,11 @@ pub(crate) fn start_logging(format: LogFormat) {
 /// The number of this node, which each line of a log names if the job has several.
 static NODE: OnceLock<u32> = OnceLock::new();
 
-/// Lets each line of the log name this node.
 pub(crate) fn name_node(node: u32) {
     // A process is one node from its start to its end.
     let _ = NODE.set(node);
 }
 
-/// A line of the log, on standard error.
 struct LogLine;
 
 impl Write for LogLine {
@@ -74,13 +72,11 @@ fn is_colourful(is_terminal: bool, terminal: &Terminal) -> bool {
     is_terminal && !is_dumb && !terminal.is_colourless
 }
 
-/// Prints one JSON document.
 pub(crate) fn json(document: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(document).map_err(Failure::work)?;
     lines(&text)
 }
 
-/// Prints text to standard output.
 pub(crate) fn lines(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let end = if text.ends_with('\n') { "" } else { "\n" };
@@ -115,7 +111,6 @@ pub(crate) fn timed_bar() -> ProgressBar {
     bar
 }
 
-/// How often a bar is drawn while nothing moves it.
 const TICK: Duration = Duration::from_millis(500);
 
 fn counted() -> ProgressStyle {
@@ -139,7 +134,6 @@ pub(crate) fn probe_bar() -> ProgressBar {
     bar
 }
 
-/// Shows the progress of a probe.
 pub(crate) fn show_probing(bar: &ProgressBar, progress: &probe::Progress) {
     bar.set_prefix(format!("at most {} s left", progress.left.0.div_ceil(1_000_000_000)));
     bar.set_message(progress.step.to_string());
@@ -147,7 +141,6 @@ pub(crate) fn show_probing(bar: &ProgressBar, progress: &probe::Progress) {
     bar.set_position(progress.done as u64);
 }
 
-/// The style that standard output supports.
 pub(crate) fn style() -> Style {
     if is_colourful(io::stdout().is_terminal(), &environment::terminal()) {
         Style::Coloured

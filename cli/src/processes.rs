@@ -11,7 +11,6 @@ use tierfeed_core::{
 
 use crate::environment;
 
-/// Where the ranks of a job meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MeetingPlace {
     pub(crate) host: String,
@@ -19,7 +18,6 @@ pub(crate) struct MeetingPlace {
 }
 
 impl MeetingPlace {
-    /// A free port of this host.
     pub(crate) fn here() -> anyhow::Result<Self> {
         let port = free_port().context("no free port for MASTER_PORT")?;
         Ok(Self { host: "127.0.0.1".to_owned(), port })

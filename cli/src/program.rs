@@ -13,7 +13,6 @@ use tierfeed_workload_analyzer::nearest;
 
 use crate::{environment, failure::Failure};
 
-/// Refuses a command whose program cannot be started.
 pub(crate) fn require(command: &[String]) -> Result<(), Failure> {
     let Some((program, arguments)) = command.split_first() else {
         return Err(Failure::Input(anyhow!("no command; write it after --")));
@@ -47,7 +46,7 @@ fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// What may be meant by a program that is not there.
+/// A suggestion for a program that is not there.
 fn meant(program: &str, folders: &[PathBuf]) -> Option<String> {
     let path = Path::new(program);
     if path.is_file() {
@@ -69,7 +68,6 @@ fn meant(program: &str, folders: &[PathBuf]) -> Option<String> {
     nearest(program, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// The name that Python has here.
 fn python(folders: &[PathBuf]) -> &'static str {
     if is_there("python", folders) { "python" } else { "python3" }
 }
@@ -78,7 +76,6 @@ fn python(folders: &[PathBuf]) -> &'static str {
 mod tests {
     use super::*;
 
-    /// A folder with programs of these names.
     fn folder_with(names: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for name in names {

@@ -19,11 +19,9 @@ use tokio::{
 
 use crate::environment;
 
-/// Signals that ask a process to end.
 pub(crate) const ENDING: [Signal; 4] =
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// Signals that are passed on to a command.
 pub(crate) const PASSED_ON: [Signal; 8] = [
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -41,7 +39,7 @@ pub(crate) const OF_TRAINING: [Signal; 3] = [Signal::SIGHUP, Signal::SIGUSR1, Si
 /// Signals that were not handled yet; the kernel queues at most one of each.
 pub(crate) const WAITING_MAX: usize = 16;
 
-/// The signals to this process, or what another one says of those that it got.
+/// The signals to this process, or those that another process reports.
 #[derive(Debug)]
 pub(crate) struct Signals {
     received: mpsc::Receiver<Signal>,
@@ -71,7 +69,8 @@ impl Signals {
         }
     }
 
-    /// The next one that asks a process to end; the others are for a training that is not there.
+    /// The next signal that asks a process to end. The others are dropped: they are for a training that is
+    /// not there.
     pub(crate) async fn ending(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
@@ -82,7 +81,6 @@ impl Signals {
     }
 }
 
-/// Forwards a signal to the channel; ends with the runtime.
 async fn forward(mut stream: Stream, signal: Signal, to: mpsc::Sender<Signal>) {
     while stream.recv().await.is_some() {
         if to.send(signal).await.is_err() {
@@ -122,7 +120,7 @@ pub(crate) fn blocked<T>(signals: &[Signal], start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// From now on what is meant for a training has no effect on this process, but the usual one on a command that
+/// From now on signals for a training have no effect on this process, but the usual one on a command that
 /// replaces it. Must be called within a tokio runtime.
 pub(crate) fn outlive_those_of_training() -> io::Result<()> {
     for of in OF_TRAINING.into_iter().filter(|of| !is_ignored(*of)) {
@@ -132,14 +130,14 @@ pub(crate) fn outlive_those_of_training() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether who sent the signal has sent it to the commands of this process as well: a terminal to all processes in
-/// front of it, Slurm to all of a step. A second one could end a command that is ending well.
+/// Whether the sender has sent the signal to the commands of this process as well: a terminal sends to all
+/// processes in front of it, Slurm to all of a step. A second signal could end a command that is ending well.
 pub(crate) fn was_sent_to_all(signal: Signal) -> bool {
     let is_of_terminal = matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGWINCH);
     (is_of_terminal && io::stdin().is_terminal()) || is_task_of_slurm()
 }
 
-/// The same for one process: a terminal sends to one group.
+/// As [`was_sent_to_all`], for one process: a terminal sends to one group.
 pub(crate) fn was_sent_to(pid: Pid, signal: Signal) -> bool {
     was_sent_to_all(signal) && (is_task_of_slurm() || getpgid(Some(pid)) == getpgid(None))
 }
@@ -156,7 +154,6 @@ mod tests {
 
     use super::*;
 
-    /// The signals that are blocked in a process which this one starts.
     fn blocked_in_child() -> u64 {
         let output = Command::new("grep").args(["SigBlk", "/proc/self/status"]).output().unwrap();
         let line = String::from_utf8(output.stdout).unwrap();

@@ -34,13 +34,11 @@ use crate::{
     words,
 };
 
-/// What the other side may say.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// How the trainers ended, or why they could not be started.
 type End = Result<RankEnd, String>;
 
-/// The process that starts the trainers.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     line: UnixStream,
@@ -49,8 +47,8 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// The one that started this process, and what it says of the signals that it gets: until they are
-    /// [heard](Self::hear), one that asks it to end ends this process.
+    /// The supervisor that started this process, and the signals that it reports. Until they are
+    /// [heard](Self::hear), a signal to end ends this process.
     pub(crate) fn meet() -> Result<(Self, Signals), Failure> {
         let line = io::stdout().as_fd().try_clone_to_owned().map(UnixStream::from);
         let line = line.context("no standard output").map_err(Failure::Work)?;
@@ -64,12 +62,12 @@ impl Supervisor {
         Ok((Self { line, is_heard, end }, Signals::told(signals)))
     }
 
-    /// From now on somebody waits for the signals.
+    /// From now on the signals are waited for.
     pub(crate) fn hear(&self) {
         self.is_heard.store(true, Ordering::SeqCst);
     }
 
-    /// Lets it start a trainer with each of these variables. They are one rank of the result.
+    /// Makes it start a trainer with each of these variables. Together they are one rank of the result.
     pub(crate) fn train(&self, variables: &[Vec<(&str, String)>]) -> anyhow::Result<Trainers> {
         let line = Arc::new(self.line.try_clone()?);
         say(&line, &format!("start {}", serde_json::to_string(variables)?))?;
@@ -101,14 +99,12 @@ impl Supervisor {
         let _ = say(&self.line, words::WAITS);
     }
 
-    /// Prints a text to the standard output of the user.
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
         let text = serde_json::to_string(text).map_err(Failure::work)?;
         say(&self.line, &format!("print {text}")).map_err(Failure::work)
     }
 }
 
-/// Waits until all ranks shall stop.
 pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<Cause>>) -> Cause {
     let cause = stop.wait_for(Option::is_some).await.ok().and_then(|cause| *cause);
     match cause {
@@ -121,7 +117,6 @@ fn say(mut line: &UnixStream, word: &str) -> io::Result<()> {
     line.write_all(format!("{word}\n").as_bytes())
 }
 
-/// The thread that hears what the other side says.
 struct Listening {
     told: mpsc::Sender<Signal>,
     ended: watch::Sender<Option<End>>,

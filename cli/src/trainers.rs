@@ -1,6 +1,7 @@
 //! The trainers of a run: waits for them, and stops them together.
 //!
-//! Who sends a signal has a limit of their own for what follows, so none is set here unless the user gives one.
+//! The sender of a signal has a limit of its own for what follows, so none is set here unless the user gives
+//! one.
 
 use std::{os::unix::process::ExitStatusExt as _, pin::pin, process::ExitStatus, time::Duration};
 
@@ -55,13 +56,12 @@ pub(crate) fn start(
     Ok(started)
 }
 
-/// The running trainers.
 #[derive(Debug)]
 pub(crate) struct Trainers {
     running: Vec<Pid>,
     stop: watch::Sender<Option<Cause>>,
     ended: JoinSet<(Option<Pid>, anyhow::Result<RankEnd>)>,
-    /// In the process that started them.
+    /// Only in the process that started them.
     left_behind: Option<LeftBehind>,
 }
 
@@ -73,19 +73,18 @@ enum Event {
     GraceOver,
 }
 
-/// How far their end is.
+/// The progress of their end.
 struct Course {
     ending: Ending,
     grace: Option<Duration>,
     kill_at: Option<Instant>,
     is_killed: bool,
     passed_on: Vec<Signal>,
-    /// What others said, which may come to this process as well.
+    /// A signal that others reported and that may come to this process as well.
     expected: Option<Signal>,
 }
 
 impl Trainers {
-    /// None so far.
     pub(crate) fn none() -> Self {
         let (stop, ended) = (watch::Sender::new(None), JoinSet::new());
         Self { running: Vec::new(), stop, ended, left_behind: None }
@@ -99,7 +98,6 @@ impl Trainers {
         self.ended.spawn(async move { (None, rank.await) });
     }
 
-    /// Gets the cause once all ranks shall stop.
     pub(crate) fn stopped(&self) -> watch::Receiver<Option<Cause>> {
         self.stop.subscribe()
     }
@@ -241,7 +239,6 @@ impl Trainers {
         }
     }
 
-    /// Ends them after a failure.
     fn stop_all(&mut self, ending: Ending, course: &mut Course) {
         course.ending = ending;
         self.stop(&ending);

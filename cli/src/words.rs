@@ -1,4 +1,4 @@
-//! What the processes of a run on one node say to each other, one line each: why all shall end, and how a rank has
+//! The lines that the processes of a run on one node say to each other: why all shall end, and how a rank has
 //! ended.
 
 use std::{os::unix::process::ExitStatusExt as _, process::ExitStatus};

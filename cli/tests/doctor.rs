@@ -58,7 +58,6 @@ fn deny(calls: &[libc::c_long]) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What the doctor says where `calls` are denied.
 fn doctor_without(calls: &'static [libc::c_long]) -> Value {
     let denied = move || {
         deny(calls).unwrap();

@@ -70,7 +70,6 @@ impl Holding {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    /// Waits for its end and returns its output.
     fn end(&mut self) -> Output {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         self.child.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();

@@ -33,70 +33,59 @@ pub const TABLE_ROW_BYTES: u64 = 32;
 /// The length that the table gives for a sample that could not be read and that the job skips.
 pub const SKIPPED: u64 = u64::MAX;
 
-/// One sample of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Id of the sample in the dataset.
     pub sample: SampleId,
-    /// Where it starts, from the start of the batch.
+    /// From the start of the batch.
     pub offset: Bytes,
-    /// How long it is, or `None` if it could not be read and the job skips such samples.
+    /// `None` if the sample could not be read and the job skips such samples.
     pub len: Option<Bytes>,
-    /// Where the trainer reads the sample if it was not copied into the batch.
+    /// The place where the trainer reads the sample; `None` if it was copied into the batch.
     pub in_place: Option<InPlace>,
-    /// The stored bytes of a sample that became a row, if trainers get them beside it.
+    /// The stored bytes of a sample that became a row; `None` if trainers do not get them.
     pub stored: Option<Stored>,
 }
 
-/// Where the stored bytes of a sample lie, from the start of its batch.
+/// The stored bytes of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stored {
-    /// Where they start.
+    /// From the start of the batch.
     pub offset: Bytes,
-    /// How many they are.
     pub len: Bytes,
 }
 
 /// A sample that becomes a row of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
-    /// Id of the sample in the dataset.
     pub sample: SampleId,
-    /// The room of its input slot.
     pub room: Bytes,
-    /// The length of its stored bytes, if trainers get them beside the row.
+    /// `None` if trainers do not get the stored bytes.
     pub stored: Option<Bytes>,
 }
 
-/// Where a cached sample lies that a batch reads in place: in one piece, in a tier that trainers
-/// map.
+/// The place of a cached sample that a batch reads in place: in one piece, in a tier that trainers map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InPlace {
-    /// The shared tier that holds the sample.
     pub tier: TierId,
-    /// The chunk of that tier.
     pub chunk: ChunkId,
     /// Offset from the start of the chunk, a multiple of [`SAMPLE_ALIGN`].
     pub offset: Bytes,
 }
 
-/// The layout of one batch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch {
-    /// Epoch, step and rank of the batch.
     pub id: BatchId,
-    /// The samples in reading order.
+    /// In reading order.
     pub entries: Vec<Entry>,
-    /// Where the table starts, from the start of the batch.
+    /// From the start of the batch.
     pub table_offset: Bytes,
     /// Samples, padding and table together; a multiple of [`BATCH_ALIGN`].
     pub len: Bytes,
 }
 
 impl Batch {
-    /// Lays out `samples` with their sizes. A length that exceeds 64 bits becomes the largest
-    /// length that they hold, which no memory has: such a batch is refused like any batch that is
-    /// too long.
+    /// A length that exceeds 64 bits becomes the largest possible one, which no memory has: such a batch is
+    /// refused like any batch that is too long.
     #[must_use]
     pub fn lay_out(id: BatchId, samples: impl Iterator<Item = (SampleId, Bytes)>) -> Self {
         let mut end = 0_u64;
@@ -108,8 +97,8 @@ impl Batch {
         Self::with_table(id, entries, end)
     }
 
-    /// Lays out rows of `row` bytes, one for each of `inputs`, and behind them an input slot for each. Returns
-    /// where the input slots start, in the order of the entries.
+    /// Lays out rows of `row` bytes, one for each of `inputs`, and behind them an input slot for each.
+    /// Returns the starts of the input slots, in the order of the entries.
     #[must_use]
     pub fn lay_out_rows(
         id: BatchId,
@@ -140,13 +129,12 @@ impl Batch {
         Self { id, entries, table_offset: Bytes(end), len: Bytes(len) }
     }
 
-    /// Rows of the table: one for each sample, and one for the stored bytes of each that has them beside.
+    /// One for each sample, and one for the stored bytes of each sample that has them.
     #[must_use]
     pub fn table_rows(&self) -> u64 {
         rows_of(&self.entries)
     }
 
-    /// The bytes of the samples alone.
     #[must_use]
     pub fn payload(&self) -> Bytes {
         let lens = self.entries.iter().filter_map(|entry| entry.len);
@@ -164,7 +152,6 @@ fn rows_of(entries: &[Entry]) -> u64 {
     entries.iter().map(|entry| 1 + u64::from(entry.stored.is_some())).sum()
 }
 
-/// From the start of one row to that of the next.
 #[must_use]
 pub fn row_stride(row: Bytes) -> Bytes {
     Bytes(aligned(row.0, SAMPLE_ALIGN))

@@ -58,7 +58,7 @@ const POWERS: [u64; 9] = {
 
 impl Fnv1a {
     /// Adds the bytes of a word, the lowest first. Most words are small, and a byte that is zero only
-    /// multiplies, so all high ones do it at once.
+    /// multiplies, so all high zero bytes are added at once.
     fn word(&mut self, value: u64, bytes: usize) {
         let mut left = value;
         let mut done = 0;

@@ -45,7 +45,7 @@ impl<K: Copy + Eq + Hash, V: Copy> HashTable<K, V> {
         self.find(key).is_some()
     }
 
-    /// Sets the value of a key. Returns the one before.
+    /// Returns the previous value.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         if let Some(known) = self.get_mut(key) {
             return Some(core::mem::replace(known, value));
@@ -76,7 +76,7 @@ impl<K: Copy + Eq + Hash, V: Copy> HashTable<K, V> {
         }
     }
 
-    /// All entries, in no order.
+    /// In no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, V)> + '_ {
         self.slots.iter().flatten().copied()
     }
@@ -96,7 +96,6 @@ impl<K: Copy + Eq + Hash, V: Copy> HashTable<K, V> {
         }
     }
 
-    /// The slot where the search for a key begins.
     fn home(&self, key: K) -> usize {
         let mut mixer = Mixer(0);
         key.hash(&mut mixer);
@@ -104,7 +103,7 @@ impl<K: Copy + Eq + Hash, V: Copy> HashTable<K, V> {
         usize::try_from(mixer.finish() >> 32).map_or(0, |hash| hash & ((1 << bits) - 1))
     }
 
-    /// Puts an entry whose key is not there into the first free slot.
+    /// The key must not be in the table.
     fn add(&mut self, key: K, value: V) {
         let mask = self.slots.len() - 1;
         let mut at = self.home(key);

@@ -14,7 +14,6 @@ use crate::units::Nanoseconds;
 pub struct PerMillion(pub u32);
 
 impl PerMillion {
-    /// The whole: one million millionths.
     pub const ALL: Self = Self(1_000_000);
 }
 
@@ -32,42 +31,29 @@ impl fmt::Display for PerMillion {
     }
 }
 
-/// A distribution of times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatencyQuantiles {
     /// In ascending order of shares, up to [`PerMillion::ALL`]; times never decrease.
     quantiles: Vec<(PerMillion, Nanoseconds)>,
 }
 
-/// Why a table of quantiles describes no distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantileError {
-    /// The last share is not 100 %.
     #[error("the table of quantiles must end with the longest time, at 100 %")]
     NoMaximum,
-    /// A quantile that does not lie above the one before.
     #[error("the quantile of {share} with {} ns does not lie above the one before it", .time.0)]
-    Unsorted {
-        /// Share of all times, of the offending quantile.
-        share: PerMillion,
-        /// Time of the offending quantile.
-        time: Nanoseconds,
-    },
+    Unsorted { share: PerMillion, time: Nanoseconds },
 }
 
 /// Times that are uniformly distributed between two quantiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Band {
-    /// Share of all times that the band holds.
     pub(crate) share: PerMillion,
-    /// The shortest time of the band.
     pub(crate) from: Nanoseconds,
-    /// The longest time of the band.
     pub(crate) to: Nanoseconds,
 }
 
-/// Whether times that are equal to a limit count.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
     Below,
@@ -75,14 +61,12 @@ enum Limit {
 }
 
 impl LatencyQuantiles {
-    /// A distribution with one time only.
     #[must_use]
     pub fn constant(time: Nanoseconds) -> Self {
         Self { quantiles: vec![(PerMillion::ALL, time)] }
     }
 
-    /// A distribution from measured quantiles: for ascending shares the time that such a share does
-    /// not exceed.
+    /// For each share, the time that this share of all times does not exceed. Shares ascend.
     ///
     /// # Errors
     ///
@@ -100,8 +84,8 @@ impl LatencyQuantiles {
         Ok(Self { quantiles: quantiles.to_vec() })
     }
 
-    /// What times are like that come from several distributions, from each in proportion to its weight. `None`
-    /// without any weight.
+    /// The distribution of times that come from several distributions, from each in proportion to its
+    /// weight. `None` without any weight.
     #[must_use]
     pub fn mixed(parts: &[(u64, &Self)]) -> Option<Self> {
         let all = parts.iter().map(|(weight, _)| u128::from(*weight)).sum::<u128>();
@@ -142,7 +126,6 @@ impl LatencyQuantiles {
         self.at_position(u64::from(share.0.min(PerMillion::ALL.0)) << 32)
     }
 
-    /// The mean of the distribution.
     #[must_use]
     pub fn mean(&self) -> Nanoseconds {
         let weighted = |band: Band| {
@@ -153,7 +136,6 @@ impl LatencyQuantiles {
         Nanoseconds(u64::try_from(mean).unwrap_or(u64::MAX))
     }
 
-    /// One time, drawn at random.
     pub fn draw(&self, draws: &mut Draws) -> Nanoseconds {
         if let [(_, time)] = self.quantiles[..] {
             return time;
@@ -161,7 +143,7 @@ impl LatencyQuantiles {
         self.at_position((draws.word() >> 32) * u64::from(PerMillion::ALL.0))
     }
 
-    /// The bands between the quantiles, shortest times first.
+    /// Shortest times first.
     pub(crate) fn bands(&self) -> impl Iterator<Item = Band> + '_ {
         let first = (PerMillion(0), self.quantiles[0].1);
         let before = core::iter::once(&first).chain(&self.quantiles).copied().collect::<Vec<_>>();
@@ -231,7 +213,6 @@ impl Draws {
         Self(draws.word())
     }
 
-    /// The next 64 bits.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -18,7 +18,7 @@ use crate::{
     units::Nanoseconds,
 };
 
-/// The patience of a job that names none: a server is restarted within half an hour.
+/// The patience of a job that does not set it: a server is restarted within half an hour.
 pub const PATIENCE: Nanoseconds = Nanoseconds(30 * 60 * SECOND);
 
 /// The pause before the first repetition; each later one is twice as long.
@@ -27,62 +27,58 @@ pub const PAUSE_MIN: Nanoseconds = Nanoseconds(SECOND / 10);
 /// The longest pause.
 pub const PAUSE_MAX: Nanoseconds = Nanoseconds(5 * SECOND);
 
-/// How often an outage is said again.
+/// The interval after which an ongoing outage is reported again.
 pub const SAID_EVERY: Nanoseconds = Nanoseconds(60 * SECOND);
 
-/// After so many denials while others succeed a read is given up. Keys were read again by then.
+/// A read is given up after this many denials while other reads succeed. Keys were read again by then.
 const DENIED_MAX: u32 = 6;
 
-/// For how long a read that succeeded tells that a store can be read: [`DENIED_MAX`] attempts of a new read take 6.3 s,
-/// those of one that waits 25 s.
+/// The time for which a successful read proves that the store can be read. [`DENIED_MAX`] attempts of a new
+/// read take 6.3 s, those of one that waits 25 s.
 const READABLE_FOR: Nanoseconds = Nanoseconds(15 * SECOND);
 
-/// An outage is over if no read failed for so long, or for as long as the patience if that is longer: none was made.
+/// An outage is over if no read failed for this long, or for the patience if that is longer: then no read
+/// was made.
 const FORGOTTEN_AFTER: Nanoseconds = Nanoseconds(5 * 60 * SECOND);
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What follows from a read that failed.
+/// The consequence of a read that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It is made again.
     Again {
-        /// The pause before that.
         pause: Nanoseconds,
-        /// Whether the user is told now what the store says.
+        /// Whether the failure is reported to the user now.
         is_said: bool,
     },
-    /// It has failed.
     GiveUp,
 }
 
-/// What one read met so far.
+/// The failures of one read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Failures {
-    /// From when on the patience counts.
+    /// The start of the patience.
     since: Option<Nanoseconds>,
     count: u32,
-    /// Denials since others succeeded.
     denied_since_success: u32,
 }
 
-/// A store, as those know it who read it.
+/// A store, as its readers know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outage {
     patience: Nanoseconds,
-    /// When a read began that succeeded, the latest of them.
+    /// The latest begin of a read that succeeded.
     readable_at: Option<Nanoseconds>,
     /// The first failure since something was readable.
     since: Option<Nanoseconds>,
-    /// When a read failed last, whether or not the store could be read since.
+    /// The last failure, whether or not the store could be read since.
     failed_at: Option<Nanoseconds>,
     said_at: Option<Nanoseconds>,
-    /// Whether its end is to be told too.
+    /// Whether the end of the outage is to be reported.
     is_told: bool,
 }
 
 impl Outage {
-    /// A store before its first read.
     #[must_use]
     pub const fn new(patience: Nanoseconds) -> Self {
         Self {
@@ -95,20 +91,18 @@ impl Outage {
         }
     }
 
-    /// How long reads wait.
     #[must_use]
     pub const fn patience(&self) -> Nanoseconds {
         self.patience
     }
 
-    /// Whether reads failed, and none succeeded that began after that.
+    /// Whether a read failed, and no read succeeded that began after that.
     #[must_use]
     pub const fn is_out(&self) -> bool {
         self.since.is_some()
     }
 
-    /// A read that began at `begun` succeeded at `now`. Returns how long the store could not be read, if that was
-    /// said.
+    /// Returns the time for which the store could not be read, if that was reported.
     pub fn succeeded(&mut self, begun: Nanoseconds, now: Nanoseconds) -> Option<Nanoseconds> {
         self.readable_at = self.readable_at.max(Some(begun));
         let since = self.since.filter(|since| begun > *since)?;
@@ -117,7 +111,7 @@ impl Outage {
         is_told.then(|| Nanoseconds(now.0.saturating_sub(since.0)))
     }
 
-    /// A read failed at `now`, as often as `read` says before that.
+    /// `read` holds the earlier failures of the read.
     pub fn failed(&mut self, read: &mut Failures, fault: Fault, now: Nanoseconds) -> Next {
         if fault.concern() != Concern::Store {
             return Next::GiveUp;
@@ -152,7 +146,7 @@ impl Outage {
         self.readable_at.is_some_and(|begun| begun > since && is_recent(begun))
     }
 
-    /// Not beyond the patience, so that the last attempt is at its end.
+    /// At most up to the end of the patience, where the last attempt is made.
     fn pause(&self, failures: u32, since: Nanoseconds, now: Nanoseconds) -> Nanoseconds {
         let doublings = failures.saturating_sub(1).min(u64::BITS - 1);
         let pause = PAUSE_MIN.0.saturating_mul(1 << doublings).min(PAUSE_MAX.0);
@@ -178,7 +172,7 @@ mod tests {
         }
     }
 
-    /// When a read is tried that always fails, and when that is said.
+    /// The times at which a read that always fails is tried, and those at which that is reported.
     fn tried(patience: Nanoseconds, fault: Fault) -> (Vec<u64>, Vec<u64>) {
         let (mut outage, mut read) = (Outage::new(patience), Failures::default());
         let (mut tries, mut said, mut now) = (Vec::new(), Vec::new(), 0);
@@ -234,7 +228,8 @@ mod tests {
         assert_eq!(fail(&mut outage, Fault::Denied, 26), Next::GiveUp);
     }
 
-    /// When a read is given up that is denied each 5 s, beside one that succeeds at `readable`.
+    /// The time at which a read is given up that is denied each 5 s, beside one that succeeds at
+    /// `readable`.
     fn closed_after(readable: impl Fn(u64) -> bool) -> u64 {
         let (mut outage, mut read) = (Outage::new(PATIENCE), Failures::default());
         let at = |second: u64| Nanoseconds(second * SECOND);

@@ -8,21 +8,18 @@ use core::{
 
 use crate::{id::TierId, space::Piece};
 
-/// Where a cached sample lies: pieces of chunks of one tier, in the order of the sample's bytes.
+/// Pieces of chunks of one tier, in the order of the sample's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The tier that holds it.
     pub tier: TierId,
     /// At least one piece; together as long as the sample, or up to 63 bytes longer.
     pub pieces: Pieces,
 }
 
-/// The pieces of a place. Almost every place is one piece, which takes no memory of its own.
+/// Almost every place is one piece, which takes no memory of its own.
 #[derive(Debug, Clone)]
 pub enum Pieces {
-    /// The place is in one piece.
     One(Piece),
-    /// The place is in several pieces.
     Several(Vec<Piece>),
 }
 

@@ -120,18 +120,15 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// A sample that stays where it lies while another node is sent its bytes.
+/// A sample whose bytes stay in place while they are sent to another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loan {
-    /// Names the loan in [`Session::end_loan`].
+    /// For [`Session::end_loan`].
     pub op: OpId,
-    /// Where the sample lies.
     pub place: Place,
-    /// Its length.
     pub len: Bytes,
 }
 
-/// The state machine of one node.
 #[derive(Debug)]
 pub struct Session {
     settings: Settings,
@@ -146,25 +143,24 @@ pub struct Session {
     phases: Phases,
     /// Of the loop that calls the session.
     load: LoopLoad,
-    /// Other nodes that answer requests for what they hold.
+    /// Other nodes that answer requests for the samples that they hold.
     peers: BTreeSet<NodeId>,
-    /// Batches staged ahead of each rank now.
     depth: u32,
-    /// What the links had moved when the last epochs began that count as observed.
+    /// The state of the links at the start of each epoch that still counts as observed.
     earlier: VecDeque<Links>,
-    /// Bytes of all samples.
     dataset: Bytes,
     progress: Progress,
-    /// Samples that are staged in one call.
+    /// The most samples that are staged in one call.
     slice: Option<NonZeroU32>,
     partly_planned: Option<PartlyPlanned>,
     /// Empty while no changes are followed.
     changes: Vec<Change>,
     has_more: bool,
-    /// Nothing has changed since batches were staged that could let others be staged or fetched ahead.
+    /// Whether nothing has changed, since batches were staged, that could let others be staged or fetched
+    /// ahead.
     is_settled: bool,
     now: Nanoseconds,
-    /// When the event happened that is handled now; before `now` if later ones were handled first.
+    /// The time of the event that is handled now. It lies before `now` if later events were handled first.
     event_at: Nanoseconds,
 }
 
@@ -219,18 +215,18 @@ impl Session {
         session
     }
 
-    /// Lets no call stage more than this many samples, so that it returns soon. What is left is done by
-    /// [`Self::go_on`].
+    /// Lets no call stage more than this many samples, so that it returns soon. [`Self::go_on`] stages the
+    /// rest.
     #[must_use]
     pub fn with_slices(self, samples: NonZeroU32) -> Self {
         Self { slice: Some(samples), ..self }
     }
 
-    /// Takes note of something that happened at a time on the caller's clock. The session's own clock
-    /// does not go back: an event that is told late changes only the timeline of its batch.
+    /// Handles an event at a time on the caller's clock. The session's own clock does not go back: an event
+    /// that is told late changes only the timeline of its batch.
     ///
-    /// Events about what the session does not know (an operation that ended before, a connection that is
-    /// gone) change nothing.
+    /// An event about something that the session does not know (an operation that ended before, a
+    /// connection that is gone) changes nothing.
     pub fn handle(&mut self, event: Event, now: Nanoseconds) {
         self.now = self.now.max(now);
         self.event_at = now;
@@ -283,13 +279,12 @@ impl Session {
         }
     }
 
-    /// Whether batches could be staged that no event leads to: [`Self::go_on`] does it.
+    /// Whether batches could be staged without a further event: [`Self::go_on`] does it.
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// Stages what earlier calls left.
     pub fn go_on(&mut self, now: Nanoseconds) {
         self.now = self.now.max(now);
         self.has_more = false;
@@ -302,7 +297,7 @@ impl Session {
         self.planner.next_job()
     }
 
-    /// Takes the result of a job. It does not matter which of several ends first.
+    /// Results of several jobs may come in any order.
     pub fn finish(&mut self, finished: Finished, now: Nanoseconds) {
         self.now = self.now.max(now);
         let Some(waiting) = self.planner.finish(finished) else { return };
@@ -312,14 +307,13 @@ impl Session {
         self.follow_up();
     }
 
-    /// Runs all jobs here and now, for a caller that has no other thread.
+    /// Runs all jobs before it returns, for a caller that has no other thread.
     pub fn run_jobs(&mut self) {
         while let Some(job) = self.poll_job() {
             self.finish(job.run(), self.now);
         }
     }
 
-    /// Does what follows from an event.
     fn follow_up(&mut self) {
         self.is_settled = true;
         // Before batches are staged, all room is free that the event freed: places in tiers that no batch
@@ -338,7 +332,6 @@ impl Session {
         self.reclaim_unpinned();
     }
 
-    /// Gives the cache back the places that no batch names any more.
     fn reclaim_unpinned(&mut self) {
         let unpinned = self.staging.take_unpinned();
         if !unpinned.is_empty() {
@@ -347,7 +340,7 @@ impl Session {
         }
     }
 
-    /// Gives the memory of arenas back that is not to be used, and takes it again.
+    /// Gives unused memory of arenas back, and takes it again.
     fn resize_arenas(&mut self) {
         for operation in self.staging.resize_arenas() {
             self.plan(Work::Run(operation), None, None);
@@ -360,8 +353,8 @@ impl Session {
         }
     }
 
-    /// Closes the arenas whose trainers left, once nothing is on its way into them. One for which
-    /// connections wait is opened again.
+    /// Closes the arenas whose trainers left, once no operation uses them. An arena for which connections
+    /// wait is opened again.
     fn close_arenas(&mut self) {
         let closed = self.staging.close_idle();
         closed.iter().for_each(|rank| self.operations.free(Memory::Arena(*rank)));
@@ -372,8 +365,8 @@ impl Session {
         }
     }
 
-    /// The next thing to do, or `None` until something happens: first answers to trainers, which wait for
-    /// nothing.
+    /// The next command, answers to trainers first, because they wait for nothing; `None` until something
+    /// happens.
     pub fn poll_command(&mut self) -> Option<Command> {
         if let Some(answer) = self.answers.next() {
             return Some(Command::Answer(answer));
@@ -425,7 +418,6 @@ impl Session {
         staging.request(connection, batch, &spec)
     }
 
-    /// Gives a connection the answers that are ready.
     fn answer(&mut self, connection: ConnectionId) {
         self.answers.answer(connection, &mut self.staging, &mut self.progress, self.now);
     }
@@ -436,7 +428,7 @@ impl Session {
         self.answer(connection);
     }
 
-    /// The wait ended before now: the trainer tells of it with its next request or release.
+    /// The wait ended before now: the trainer reports it with its next request or release.
     fn handle_delivered(&mut self, connection: ConnectionId, lease: LeaseId, wait: Wait) {
         let until = wait.until.min(self.now);
         let wait = Wait { since: wait.since.min(until), until };
@@ -464,7 +456,6 @@ impl Session {
         self.staging.get_mut(rank).into_iter().for_each(RankStaging::unblock);
     }
 
-    /// The dataset that a batch is of.
     fn dataset_of(&self, batch: BatchId) -> DatasetId {
         self.planner.spec().dataset_of_batch(batch)
     }
@@ -497,8 +488,9 @@ impl Session {
         self.close_arenas();
     }
 
-    /// A trainer tells what it will read. If its order changed, nothing staged under the old order is
-    /// handed over: what it had asked for is refused, and it reads that itself.
+    /// Records the samples that a trainer will read. If its order changed, nothing that was staged under
+    /// the old order is handed over: requests for it are refused, and the trainer reads those batches
+    /// itself.
     fn handle_published(&mut self, rank: Rank, epoch: Epoch, samples: Arc<Vec<SampleId>>) {
         let publication = self.planner.publish(rank, epoch, samples);
         let Some(staging) = self.staging.get_mut(rank) else { return };
@@ -522,14 +514,13 @@ impl Session {
         self.staging.limit(is_limit.then_some(batches.max(STAGED_MIN)));
     }
 
-    /// The latest epoch that is divided among the nodes of the job.
     #[must_use]
     pub fn divided(&self) -> Epoch {
         self.planner.planned().unwrap_or(self.settings.order.start.epoch)
     }
 
-    /// Keeps a sample where it lies, for another node that is sent its bytes, until [`Self::end_loan`]; `None`
-    /// if no tier holds all of them.
+    /// Keeps a sample where it lies, while its bytes are sent to another node, until [`Self::end_loan`];
+    /// `None` if no tier holds all of them.
     pub fn lend(&mut self, sample: SampleId) -> Option<Loan> {
         let place = self.planner.cache().place(sample)?;
         let len = self.settings.sizes.get(sample.0 as usize).copied()?;
@@ -537,7 +528,7 @@ impl Session {
         Some(Loan { op, place, len })
     }
 
-    /// Takes note that the bytes of a loan were sent, or will not be.
+    /// To be called when the bytes of a loan were sent, or will not be.
     pub fn end_loan(&mut self, loan: OpId, now: Nanoseconds) {
         self.now = self.now.max(now);
         if let Some((_, runnable)) = self.operations.remove(loan) {
@@ -545,37 +536,35 @@ impl Session {
         }
     }
 
-    /// Notes whether the loop that calls the session keeps up. It decides nothing but for what batches are said
-    /// to have waited.
+    /// Notes whether the loop that calls the session keeps up. It has an effect only on the causes of waits
+    /// that are reported.
     pub fn note_load(&mut self, load: LoopLoad) {
         self.load = load;
     }
 
-    /// What was done so far.
     #[must_use]
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Operations that were planned and have not ended.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.operations.len()
     }
 
-    /// Chunks that a tier may have: what it was told, less what it was refused since.
+    /// Chunks that a tier may have: those that the session was told, less those that it was refused since.
     #[must_use]
     pub fn chunks_max(&self, tier: TierId) -> u32 {
         self.planner.cache().chunks_max(tier)
     }
 
-    /// Batches that are staged ahead of each rank now, the one in use included.
+    /// Batches that are staged ahead for each rank now, the one in use included.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// How many reads of the cold store run at a time now, at most ([`Windows::adaptation`]).
+    /// The most reads of the cold store that may run now ([`Windows::adaptation`]).
     #[must_use]
     pub fn cold_window(&self) -> usize {
         self.operations.scheduler().cold_window()
@@ -591,18 +580,18 @@ impl Session {
         self.staging.iter().map(|(rank, staging)| (rank, staging.ready()))
     }
 
-    /// Bytes read for batches that no trainer took, those included that were fetched ahead in vain.
+    /// Bytes read for batches that no trainer took, with those that were fetched ahead in vain.
     #[must_use]
     pub fn wasted(&self) -> Bytes {
         Bytes(self.staging.wasted().0.saturating_add(self.progress.in_vain.0))
     }
 
-    /// What each tier may hold and holds, by [`TierId`].
+    /// By [`TierId`].
     pub fn levels(&self) -> impl Iterator<Item = Level> + '_ {
         self.planner.cache().levels().iter().copied()
     }
 
-    /// The mean cycle of the training, if idle phases were observed.
+    /// `None` if no idle phases were observed.
     #[must_use]
     pub fn cycle(&self) -> Option<Cycle> {
         self.phases.cycle(self.settings.order.world.ranks_per_node)

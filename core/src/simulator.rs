@@ -42,69 +42,60 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// The machine and the training that a session is run against, as far as one speed for each link says.
+/// The machine and the training that a session is run against, with one speed for each link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
-    /// The speed of the cold store.
     pub cold: Speed,
-    /// The reads of the cold store that run at the same time at most; `None` for no limit.
+    /// The most reads of the cold store that run at the same time; `None` for no limit.
     pub cold_threads: Option<NonZeroU32>,
-    /// How far the cold store may be ahead of its rate after it was idle.
+    /// The time by which the cold store may be ahead of its rate after it was idle.
     pub cold_burst: Nanoseconds,
-    /// The cache tiers, as in [`Settings::tiers`].
+    /// As in [`Settings::tiers`].
     pub tiers: Vec<Speed>,
-    /// What a training step computes, loading excluded.
+    /// The time that a training step computes, without loading.
     pub step_time: Nanoseconds,
-    /// What the training does between steps now and then, reading nothing.
+    /// The pauses of the training between steps, in which it reads nothing.
     pub pause: Option<Pause>,
-    /// What transforms cost, if the job has any.
+    /// `None` if transforms take no time.
     pub transforms: Option<TransformCosts>,
-    /// How long the agent reads before the training begins.
+    /// The time that the agent reads before the training begins.
     pub head_start: Nanoseconds,
 }
 
-/// What one epoch did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EpochOutcome {
-    /// The epoch.
     pub epoch: Epoch,
-    /// Steps of each rank.
     pub steps: u32,
-    /// Bytes by origin, as the agent counts them.
+    /// By origin, as the agent counts them.
     pub read: EpochProgress,
-    /// Time for which training stood still, ranks in lock-step.
+    /// The time that the training stood still, with ranks in lock-step.
     pub stall: Nanoseconds,
-    /// The same by what the ranks waited for that waited for more than each other.
+    /// The stall by cause: the causes of the ranks that waited for something other than each other.
     pub causes: StallBreakdown,
     /// From the first request to the end of the last step.
     pub duration: Nanoseconds,
-    /// What no policy can undercut: the longest of computing, of reading `minimal_cold`, and of what each thread has
-    /// to transform.
+    /// A bound that no policy can undercut: the longest of computing, of reading `minimal_cold`, and of the
+    /// transforms of each thread.
     pub lower_bound: Nanoseconds,
-    /// Bytes that no policy can avoid to read from the cold store on this node: what a cache held when
-    /// the epoch began is all that it can save. On several nodes none reaches this in every epoch. With
-    /// peers, its part of what the caches of all nodes cannot hold.
+    /// Bytes that every policy has to read from the cold store on this node: a cache can save no more than
+    /// it held when the epoch began. On several nodes no policy reaches this in every epoch. With peers, it
+    /// is the part of the node in the bytes that the caches of all nodes cannot hold.
     pub minimal_cold: Bytes,
 }
 
-/// What a simulated run did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// What each epoch did, by its number.
+    /// By epoch number.
     pub epochs: Vec<EpochOutcome>,
-    /// How long trainers waited for each batch.
     pub waits: Waits,
-    /// The part of the stall that was for the first batch of each rank.
     pub first_stall: Nanoseconds,
-    /// The mean cycle of the training, if it has idle phases.
+    /// `None` if the training has no idle phases.
     pub cycle: Option<Cycle>,
-    /// How busy the link to the cold store was.
     pub cold_busy: Busy,
-    /// How busy each tier was.
     pub tiers_busy: Vec<Busy>,
     /// A hash of every command in order: equal plans have equal digests.
     pub digest: u64,
-    /// [`crate::session::Progress::decisions`] of it: what did not depend on time.
+    /// [`crate::session::Progress::decisions`] of the run, which do not depend on time.
     pub decisions: u64,
 }
 
@@ -114,15 +105,15 @@ pub fn simulate(settings: &Settings, model: &Model) -> Outcome {
     simulate_on(settings, &Machine::from(model))
 }
 
-/// As [`simulate`], on a machine of which more is known.
+/// As [`simulate`], with a more detailed machine.
 #[must_use]
 pub fn simulate_on(settings: &Settings, machine: &Machine) -> Outcome {
     let ControlFlow::Continue(outcome) = simulate_observed(settings, machine, &mut ());
     outcome
 }
 
-/// The same before an observer, who may end the run: then what it breaks with is all that comes of it. What
-/// is observed revises the schedule as a manager would.
+/// As [`simulate_on`], with an observer, which may end the run: then only the value with which it breaks is
+/// returned. Observations revise the schedule as a manager would.
 pub fn simulate_observed<O: Observer>(
     settings: &Settings,
     machine: &Machine,
@@ -131,7 +122,7 @@ pub fn simulate_observed<O: Observer>(
     simulate_through(settings, machine, Epoch(settings.order.epochs - 1), observer)
 }
 
-/// The same up to the end of an epoch: a run of so many epochs that is looked at when `last` is over.
+/// As [`simulate_observed`], up to the end of the epoch `last`.
 pub fn simulate_through<O: Observer>(
     settings: &Settings,
     machine: &Machine,
@@ -143,7 +134,7 @@ pub fn simulate_through<O: Observer>(
     run(settings, machine, last, &mut Manager::Revises { generation: 0, held }, observer)
 }
 
-/// A run with recorded schedules, each with its generation and the first epoch in which it was applied.
+/// Runs with recorded schedules, each with its generation and the first epoch in which it was applied.
 #[must_use]
 pub fn simulate_recorded(
     settings: &Settings,
@@ -156,14 +147,13 @@ pub fn simulate_recorded(
     outcome
 }
 
-/// Makes generations of the schedule, as the manager of a run does.
 enum Manager<'a> {
     Revises { generation: u32, held: Box<Held> },
     Recorded(&'a [(Applied, SetPoints)]),
 }
 
 impl Manager<'_> {
-    /// What it says before the run.
+    /// The events before the run.
     fn begin(&self) -> Vec<Event> {
         let Self::Recorded(schedules) = self else { return Vec::new() };
         let event = |(applied, points): &(Applied, SetPoints)| {
@@ -173,7 +163,7 @@ impl Manager<'_> {
         schedules.iter().map(event).collect()
     }
 
-    /// What follows from what a session observed.
+    /// The event that follows from the observations of a session.
     fn revise(&mut self, session: &Session) -> Option<Event> {
         let Self::Revises { generation, held } = self else { return None };
         if !session.follows_schedules() {
@@ -267,7 +257,6 @@ fn outcome(session: &Session, epochs: Vec<EpochOutcome>, digest: u64) -> Outcome
     }
 }
 
-/// Starts an operation, which ends when its link or its thread has done it.
 fn start(
     op: OpId,
     operation: &Operation,
@@ -289,7 +278,7 @@ fn start(
 }
 
 impl Peers {
-    /// What a session is told when all nodes are there from the start.
+    /// The events for a session if all nodes are there from the start.
     fn join(&self, from: Epoch) -> impl Iterator<Item = Event> {
         let nodes = Arc::clone(&self.members);
         let found =
@@ -313,11 +302,10 @@ fn react<O: Observer>(
     reaction.started.map_or(ControlFlow::Continue(()), |started| trace.start(started))
 }
 
-/// Something that will happen.
 #[derive(Debug, Clone, Copy)]
 enum Due {
     Completed(OpId, Option<InFlight>),
-    /// With the time for which a thread worked at it.
+    /// With the time that a thread worked at it.
     Transformed(OpId, Nanoseconds, Option<InFlight>),
     TrainingBegins,
     StepEnded,

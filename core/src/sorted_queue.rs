@@ -13,7 +13,6 @@ use alloc::collections::{BTreeSet, VecDeque};
 /// A queue of up to this length is never shortened in the middle.
 const SLOTS_MIN: usize = 64;
 
-/// Keys in ascending order.
 #[derive(Debug, Clone)]
 pub(crate) struct SortedQueue<K> {
     queue: VecDeque<Slot<K>>,
@@ -39,7 +38,7 @@ impl<K: Copy + Ord> SortedQueue<K> {
         self.queue.is_empty() && self.others.is_empty()
     }
 
-    /// Adds a key. Returns whether it was not there.
+    /// Returns whether the key was not there.
     pub(crate) fn insert(&mut self, key: K) -> bool {
         if self.queue.back().is_none_or(|last| last.key < key) {
             if self.others.contains(&key) {
@@ -59,7 +58,7 @@ impl<K: Copy + Ord> SortedQueue<K> {
         }
     }
 
-    /// Removes a key. Returns whether it was there.
+    /// Returns whether the key was there.
     pub(crate) fn remove(&mut self, key: K) -> bool {
         if self.queue.front().is_some_and(|first| first.key == key) {
             self.queue.pop_front();
@@ -92,7 +91,6 @@ impl<K: Copy + Ord> SortedQueue<K> {
         self.queue.back().map(|slot| slot.key).max(self.others.last().copied())
     }
 
-    /// The first key that is wanted.
     pub(crate) fn find(&self, is_wanted: impl Fn(K) -> bool) -> Option<K> {
         let mut live = self.queue.iter().filter(|slot| slot.is_live).map(|slot| slot.key);
         let first = live.find(|key| is_wanted(*key));
@@ -104,7 +102,6 @@ impl<K: Copy + Ord> SortedQueue<K> {
         }
     }
 
-    /// The last key that is wanted.
     pub(crate) fn rfind(&self, is_wanted: impl Fn(K) -> bool) -> Option<K> {
         let mut live = self.queue.iter().rev().filter(|slot| slot.is_live).map(|slot| slot.key);
         let last = live.find(|key| is_wanted(*key));
@@ -112,7 +109,7 @@ impl<K: Copy + Ord> SortedQueue<K> {
         last.max(others.find(|key| is_wanted(*key)))
     }
 
-    /// All keys, those that came in order first.
+    /// Keys that came in order first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = K> + '_ {
         let live = self.queue.iter().filter(|slot| slot.is_live).map(|slot| slot.key);
         live.chain(self.others.iter().copied())

@@ -29,16 +29,13 @@ pub const PIECES_MAX: usize = 64;
 /// A range of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Piece {
-    /// The chunk of the tier.
     pub chunk: ChunkId,
-    /// Offset from the start of the chunk.
     pub offset: Bytes,
     /// Length, a multiple of [`GRAIN`].
     pub len: Bytes,
 }
 
 impl Piece {
-    /// Whether the two pieces have a byte in common.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.chunk == other.chunk
@@ -50,7 +47,6 @@ impl Piece {
 /// Holes that are examined in log order; if none of them fits, the best fit is taken.
 const LOOK_AHEAD: usize = 64;
 
-/// How a request chooses its hole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Fit {
     /// The smallest hole that holds the request.
@@ -60,51 +56,47 @@ enum Fit {
     Next(ChunkId, u64),
 }
 
-/// What tiers in log order know beside the holes: their lengths by position.
+/// The lengths of holes by position, for tiers in log order.
 type InOrder = BTreeMap<(ChunkId, u64), u64>;
 
-/// The holes of the chunks of one tier.
 #[derive(Debug, Default)]
 pub struct Space {
     holes: Holes,
-    /// The same holes in the order of their positions; empty but in log order.
+    /// The same holes in the order of their positions; empty without log order.
     in_order: InOrder,
     chunks: BTreeMap<ChunkId, u64>,
     fit: Fit,
 }
 
 impl Space {
-    /// A tier without chunks.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A tier without chunks in which consecutive requests lie side by side, as far as the holes
-    /// allow: so a disk writes them together.
+    /// A tier without chunks in which consecutive requests lie side by side, as far as the holes allow, so
+    /// that a disk writes them together.
     #[must_use]
     pub fn in_log_order() -> Self {
         Self { fit: Fit::Next(ChunkId(0), 0), ..Self::default() }
     }
 
-    /// Free bytes, the sum of all holes.
     #[must_use]
     pub fn free(&self) -> Bytes {
         Bytes(self.holes.free())
     }
 
-    /// Bytes of all chunks.
     #[must_use]
     pub fn capacity(&self) -> Bytes {
         Bytes(self.chunks.values().sum())
     }
 
-    /// The chunks, in ascending order.
+    /// In ascending order.
     pub fn chunks(&self) -> impl DoubleEndedIterator<Item = ChunkId> + '_ {
         self.chunks.keys().copied()
     }
 
-    /// How many chunks there are.
+    /// The number of chunks.
     ///
     /// # Panics
     ///
@@ -181,7 +173,7 @@ impl Space {
         }
     }
 
-    /// Takes `len` bytes in one piece, or nothing.
+    /// In one piece; `None` if no hole is large enough.
     pub fn take_contiguous(&mut self, len: Bytes) -> Option<Piece> {
         let needed = Self::rounded(len).0;
         let hole = self.holes.best_fit(needed)?;
@@ -189,8 +181,7 @@ impl Space {
         Some(Piece { len: Bytes(needed), ..hole })
     }
 
-    /// The next hole in log order, if the tier has that order and one of the next [`LOOK_AHEAD`]
-    /// holes fits.
+    /// `None` if the tier has no log order, or none of the next [`LOOK_AHEAD`] holes fits.
     fn take_next(&mut self, needed: u64) -> Option<Piece> {
         let Fit::Next(chunk, offset) = self.fit else { return None };
         let (ahead, behind) = (self.in_order.range((chunk, offset)..), ..(chunk, offset));
@@ -202,7 +193,7 @@ impl Space {
         Some(Piece { len: Bytes(needed), ..hole })
     }
 
-    /// Takes every free byte of a chunk at or behind an offset, a multiple of [`GRAIN`].
+    /// Takes every free byte of a chunk from `offset` on, a multiple of [`GRAIN`].
     pub fn take_behind(&mut self, chunk: ChunkId, offset: Bytes) -> Vec<Piece> {
         let holes = self.holes.of_chunk(chunk).into_iter();
         let behind = holes.filter(|hole| hole.offset.0 + hole.len.0 > offset.0);

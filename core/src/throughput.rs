@@ -16,25 +16,15 @@ pub struct Throughput {
     points: Vec<(NonZeroU32, BytesPerSecond)>,
 }
 
-/// Why a table of rates describes no link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// The table has no point.
     #[error("the table of rates is empty; it needs at least one count of threads")]
     Empty,
-    /// A rate of zero.
     #[error("the rate with {threads} threads is 0 B/s; it must be above zero")]
-    NoRate {
-        /// Threads at which it was measured.
-        threads: NonZeroU32,
-    },
-    /// The counts of threads are not ascending.
+    NoRate { threads: NonZeroU32 },
     #[error("the rate with {threads} threads comes after one with as many or more; sort the table")]
-    Unsorted {
-        /// The count that is out of place.
-        threads: NonZeroU32,
-    },
+    Unsorted { threads: NonZeroU32 },
 }
 
 impl Throughput {
@@ -44,7 +34,7 @@ impl Throughput {
         Self { points: vec![(NonZeroU32::MIN, rate)] }
     }
 
-    /// A link with rates that were measured for ascending numbers of threads.
+    /// The numbers of threads ascend.
     ///
     /// # Errors
     ///
@@ -92,7 +82,6 @@ impl Throughput {
         measured.map(|(_, rate)| *rate).fold(self.at(threads), BytesPerSecond::max)
     }
 
-    /// Whether the rate is the same for any number of threads.
     #[must_use]
     pub fn is_constant(&self) -> bool {
         self.points.len() == 1

@@ -5,7 +5,6 @@ use core::{fmt, str::FromStr};
 pub use tierfeed_units::Locality;
 use tierfeed_units::{Bytes, BytesPerSecond, Nanoseconds};
 
-/// The kinds of memory and storage that can be a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Local DRAM. Batches are staged here too.
@@ -22,7 +21,6 @@ impl Kind {
     /// All kinds, fastest first on ordinary machines (DeepMemoryDL, section 3.3.3).
     pub const ALL: [Self; 4] = [Self::MainMemory, Self::CxlMemory, Self::Scratch, Self::Storage];
 
-    /// The name in job files, reports and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,7 +38,6 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The text names no kind of tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected one of main-memory, cxl-memory, scratch, storage")]
 pub struct UnknownKind;
@@ -56,32 +53,29 @@ impl FromStr for Kind {
 /// The speed of a link: a latency, then a rate that all its users share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Speed {
-    /// From request to first byte.
     pub latency: Nanoseconds,
-    /// Rate shared by everything in flight. Zero means unlimited.
+    /// Shared by everything in flight. Zero means unlimited.
     pub bandwidth: BytesPerSecond,
 }
 
-/// A cache tier as the session sees it: how much it may hold.
+/// A cache tier as the session sees it.
 ///
 /// Tiers are elements of a slice, fastest first; the index is the [`crate::id::TierId`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffer {
-    /// The kind of memory or storage, for reports.
+    /// For reports.
     pub kind: Kind,
     /// Whole chunks that the tier may use for the cache.
     pub chunks_max: u32,
 }
 
 impl Buffer {
-    /// The buffer that `budget` allows in chunks of `chunk` bytes.
     #[must_use]
     pub fn within(kind: Kind, budget: Bytes, chunk: Bytes) -> Self {
         let chunks_max = u32::try_from(budget.0 / chunk.0.max(1)).unwrap_or(u32::MAX);
         Self { kind, chunks_max }
     }
 
-    /// Bytes that it may hold in chunks of `chunk` bytes.
     #[must_use]
     pub fn capacity(&self, chunk: Bytes) -> Bytes {
         Bytes(u64::from(self.chunks_max).saturating_mul(chunk.0))

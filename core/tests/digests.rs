@@ -84,8 +84,8 @@ fn digest(policy: Kind, world: World) -> u64 {
     simulate(&settings(policy, world), &model(2)).digest
 }
 
-/// What is fetched ahead of its use: by a training without pauses, by one with pauses and room kept free for
-/// it, and by one that reads samples of the first tier in place and has a disk as its last.
+/// Digests of runs that fetch ahead: a training without pauses, one with pauses and room kept free, and one
+/// that reads samples of the first tier in place and has a disk as its last.
 fn digests_ahead(policy: Kind) -> [u64; 3] {
     // More may wait than two of these windows.
     let cold = NonZeroU32::new(16).expect("it is not zero");

@@ -25,10 +25,10 @@ use tierfeed_core::{
     units::Bytes,
 };
 
-/// What every sample takes where sizes do not matter.
+/// The length of every sample where sizes do not matter.
 const LEN: u64 = 64;
 
-/// The samples of the smallest dataset that is worth a proof.
+/// The smallest dataset that is worth a proof.
 const SAMPLES: u32 = 4;
 
 const ONE_RANK: World = World { nodes: 1, ranks_per_node: 1 };
@@ -52,7 +52,6 @@ fn setting(order: Spec, sizes: Arc<[Bytes]>, tiers: &[u64]) -> Setting {
     Setting { order, node: NodeId(0), sizes, capacities, aim: Aim::default() }
 }
 
-/// Equal samples, and tiers for so many of them.
 fn equal(order: Spec, tiers: &[u64]) -> Setting {
     let tiers: Vec<_> = tiers.iter().map(|samples| samples * LEN).collect();
     setting(order, vec![Bytes(LEN); order.samples as usize].into(), &tiers)
@@ -92,7 +91,7 @@ mod published {
         u64::from(set.count_ones()) <= room
     }
 
-    /// The least that leads to each set, by the least that led to each set before.
+    /// The least cost of each set, from the least cost of each set before.
     fn step(before: [u32; SETS], cost: impl Fn(usize, usize) -> Option<u32>) -> [u32; SETS] {
         let mut after = [u32::MAX; SETS];
         for (from, least) in before.into_iter().enumerate().filter(|(_, it)| *it != u32::MAX) {
@@ -104,7 +103,7 @@ mod published {
     }
 
     /// The fewest cold reads of a schedule that may fetch any sample at any time, keep `room` of them as
-    /// long as it likes, and holds nothing else but the sample in use.
+    /// long as it likes, and holds no other sample but the one in use.
     fn fewest(order: &[u32], room: u64) -> u32 {
         // By set of samples that are kept, as bits.
         let mut least = [u32::MAX; SETS];
@@ -137,7 +136,7 @@ mod published {
         orders
     }
 
-    /// Where each read of a published order is served from; the number of tiers if it is cold.
+    /// The tier that serves each read of a published order; the number of tiers for a cold read.
     fn served(order: &[u32], tiers: &[u64]) -> Vec<usize> {
         let samples = SAMPLES.max(u32::try_from(order.len()).expect("at most 8"));
         let setting = equal(spec(Shuffle::Published, samples, 1), tiers);
@@ -188,11 +187,10 @@ mod published {
 mod computed {
     use super::*;
 
-    /// What a replay saw of an epoch.
     struct Seen {
         reads: Vec<(BatchId, usize)>,
         cold: BTreeMap<(Step, Rank), u64>,
-        /// What lay in a tier at its end, as bits.
+        /// The samples in a tier at the end of the epoch, as bits.
         kept: u32,
     }
 
@@ -237,9 +235,9 @@ mod computed {
         }
     }
 
-    /// The least by which batches of `next` can differ, of all choices of `room` samples that stay after
-    /// `now` and come and go only when they are read, none before there is room, and none for another of
-    /// the same batch.
+    /// The least spread of the batches of `next`, over all choices of `room` samples that stay after `now`
+    /// and come and go only when they are read, none before there is room, and none for another of the same
+    /// batch.
     fn least_spread(before: u32, now: &Seen, next: &Seen, room: u32) -> u64 {
         let sets = 0..1_u32 << now.reads.len();
         let can_be = |after: &u32| {
@@ -266,12 +264,12 @@ mod computed {
         sets.filter(can_be).map(spread_of).min().expect("what was kept may stay")
     }
 
-    /// Epochs of which a batch misses more than another by more than a sample.
+    /// Epochs in which a batch misses more than another by more than a sample.
     #[derive(Debug, Default)]
     struct Uneven {
         of: u32,
         all: u32,
-        /// Where some choice could have helped it.
+        /// Epochs in which some choice would have avoided it.
         avoidable: u32,
     }
 
@@ -320,7 +318,6 @@ mod computed {
         first.map(|(_, seed)| seed).collect()
     }
 
-    /// Checks all sequences of orders of four equal samples.
     fn try_all(epochs: u32, tierings: &[Vec<u64>], shapes: &[(u32, u32)]) -> Uneven {
         let sequences = 24_usize.pow(epochs);
         let seeds = seeds(epochs as usize, sequences);
@@ -421,7 +418,6 @@ mod random {
         })
     }
 
-    /// Cold bytes of each epoch.
     fn cold(kind: Kind, setting: &Setting) -> Vec<u64> {
         let mut replay = Replay::new(kind, setting);
         let mut cold = Vec::new();
@@ -432,7 +428,7 @@ mod random {
         cold
     }
 
-    /// The largest sample so many times, for each tier: what is left free at its end, and padding.
+    /// The largest sample `times` times, for the free end of each tier and for padding.
     fn slack(setting: &Setting, times: u32) -> u64 {
         let largest = setting.sizes.iter().map(|len| len.0).max().expect("there are samples");
         let tiers = setting.capacities.len() as u64;

@@ -24,7 +24,7 @@ const SAMPLES: u32 = 24_000;
 
 const CHUNK: Bytes = Bytes::mib(512);
 
-/// Loss that is allowed, in thousandths of a tier.
+/// In thousandths of a tier.
 const LOST_MAX: u64 = 30;
 
 /// Lognormal lengths with a mean of about 110 KiB and a long tail, as `ImageNet` has them.
@@ -54,7 +54,6 @@ struct Node {
     buffers: Vec<Buffer>,
 }
 
-/// How samples lie in a tier.
 #[derive(Debug)]
 struct State {
     lost_per_mille: u64,
@@ -91,7 +90,7 @@ impl Node {
         Self { cache: cache.with_wear(Wear::within(writes)), future, sizes, buffers }
     }
 
-    /// Reads an epoch; returns what was written to each tier.
+    /// Returns the bytes that were written to each tier.
     fn epoch(&mut self, epoch: u32) -> Vec<u64> {
         let epoch = Epoch(epoch);
         self.future.prepare(epoch);

@@ -83,7 +83,7 @@ fn through(settings: &Settings, last: Epoch) -> EpochOutcome {
     outcome.epochs.pop().expect("the last epoch was played")
 }
 
-/// An epoch of the whole run, and the same from a few epochs before it.
+/// An epoch of the whole run, and of a run that starts a few epochs before it.
 fn both(policy: Kind, nodes: u32, epoch: Epoch) -> [EpochOutcome; 2] {
     let whole = settings(policy, nodes);
     let mut late = whole.clone();
@@ -92,7 +92,7 @@ fn both(policy: Kind, nodes: u32, epoch: Epoch) -> [EpochOutcome; 2] {
     [through(&whole, epoch), through(&late, epoch)]
 }
 
-/// Bytes by source: the cold store, then each tier.
+/// The cold store, then each tier.
 fn sources(of: &EpochOutcome) -> Vec<u64> {
     core::iter::once(&of.read.cold).chain(&of.read.from_tier).map(|bytes| bytes.0).collect()
 }

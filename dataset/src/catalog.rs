@@ -16,8 +16,6 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The indexes of the first dataset and of those beside it.
-    ///
     /// # Panics
     ///
     /// If they have more samples together than can be numbered; such a job has no order.
@@ -29,30 +27,27 @@ impl Catalog {
         Self { indexes }
     }
 
-    /// The index of the first dataset.
     #[must_use]
     pub fn first(&self) -> &Arc<Index> {
         &self.indexes[0]
     }
 
-    /// The indexes of the datasets beside the first one.
     #[must_use]
     pub fn further(&self) -> &[Arc<Index>] {
         &self.indexes[1..]
     }
 
-    /// Samples in each dataset.
     #[must_use]
     pub fn samples(&self) -> Vec<u32> {
         self.indexes.iter().map(|index| index.len()).collect()
     }
 
-    /// Bytes of each sample, in the order of their numbers.
+    /// Bytes of each sample, in the order of the numbers of the samples.
     pub fn sizes(&self) -> impl Iterator<Item = Bytes> + '_ {
         self.indexes.iter().flat_map(|index| index.sizes())
     }
 
-    /// The class of a sample, as [`Index::label`].
+    /// The class of a sample, as [`Index::label`] returns it.
     ///
     /// # Panics
     ///
@@ -63,7 +58,7 @@ impl Catalog {
         index.label(sample)
     }
 
-    /// The name of a sample in messages, as [`Index::object_name`].
+    /// The name of a sample in messages, as [`Index::object_name`] returns it.
     ///
     /// # Panics
     ///
@@ -74,8 +69,8 @@ impl Catalog {
         index.object_name(sample)
     }
 
-    /// The index that has a sample, and the sample's number there. One behind the last is none of the last
-    /// dataset either.
+    /// The index that has a sample, and the sample's number there. A number behind the last sample is looked
+    /// up in the last dataset, which has no such sample either.
     fn find(&self, sample: SampleId) -> (&Index, SampleId) {
         let (last, before) = self.indexes.split_last().expect("there is a first dataset");
         let mut own = sample;

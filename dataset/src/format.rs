@@ -38,10 +38,8 @@ pub use stated::{Elements, Order, Stated, Table};
 
 /// Bytes that can be read at any offset: a file, an object of a bucket, or memory.
 pub trait ReadAt: Sync {
-    /// Number of bytes that can be read.
     fn len(&self) -> u64;
 
-    /// Whether there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -109,11 +107,9 @@ impl ReadAt for Vec<u8> {
 /// The bytes of an object that are one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// Start of the sample in the object.
     pub offset: u64,
     /// Number of stored bytes.
     pub len: u64,
-    /// How the stored bytes are decoded.
     pub encoding: Encoding,
     /// The class of the sample, if it has one; never `i64::MIN`.
     pub label: Option<i64>,
@@ -127,10 +123,8 @@ impl Range {
     }
 }
 
-/// How the bytes of a sample are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// The stored bytes are the sample.
     Plain,
     /// A raw deflate stream (RFC 1951), as in zip files.
     Deflate {
@@ -141,114 +135,55 @@ pub enum Encoding {
     },
 }
 
-/// Records of one size, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Records {
-    /// Start of the first record in the object.
     pub offset: u64,
     /// Bytes of each record, at least 1.
     pub record_bytes: u64,
-    /// Number of records in the object.
     pub count: u64,
 }
 
-/// Why an object does not conform to its format.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The object cannot be read.
     #[error("cannot be read: {0}")]
     Read(#[from] io::Error),
-    /// The object ends too soon.
     #[error("truncated: {what} at byte {at} ends at byte {needed}, the object at byte {found}")]
-    Truncated {
-        /// Name of the truncated part.
-        what: &'static str,
-        /// Start of the part in the object.
-        at: u64,
-        /// End of the part according to its header.
-        needed: u64,
-        /// End of the object.
-        found: u64,
-    },
-    /// A checksum in the object does not match.
+    Truncated { what: &'static str, at: u64, needed: u64, found: u64 },
     #[error(
         "{what} at byte {at} is damaged: its checksum is {found:#010x}, its bytes give {computed:#010x}"
     )]
-    Checksum {
-        /// Name of the damaged part.
-        what: &'static str,
-        /// Start of the part in the object.
-        at: u64,
-        /// Checksum stored in the object.
-        found: u32,
-        /// Checksum computed from its bytes.
-        computed: u32,
-    },
-    /// A value is invalid in this format.
+    Checksum { what: &'static str, at: u64, found: u32, computed: u32 },
     #[error("{what} at byte {at} is {found}; {right}")]
     Malformed {
-        /// Name of the invalid part.
         what: &'static str,
-        /// Start of the part in the object.
         at: u64,
-        /// The value that was found.
         found: String,
         /// A valid value, or the fix.
         right: &'static str,
     },
-    /// The length of the object is no whole number of records.
     #[error(
         "{size} B of records, which are {} of {record_bytes} B and {} B more; correct the size of a \
          record, or leave the file out by a `glob` for the others", .size / .record_bytes, .size % .record_bytes
     )]
-    PartialRecord {
-        /// Bytes of all records together.
-        size: u64,
-        /// Bytes of one record.
-        record_bytes: u64,
-    },
-    /// Its records have another size than those of the previous objects.
+    PartialRecord { size: u64, record_bytes: u64 },
     #[error("records of {found} B, and those of the first file have {first} B; they must be equal")]
-    OtherRecords {
-        /// Bytes of a record of this object.
-        found: u64,
-        /// Bytes of a record of the first object.
-        first: u64,
-    },
-    /// It says something else about its samples than the first object.
+    OtherRecords { found: u64, first: u64 },
     #[error(
         "its samples are {found}, and those of the first file {first}; a dataset has samples of one kind: \
          pick its files with `glob` or `manifest`, or write them alike"
     )]
-    OtherContent {
-        /// What it says.
-        found: String,
-        /// What the first object says.
-        first: String,
-    },
-    /// There are more samples than can be numbered.
+    OtherContent { found: String, first: String },
     #[error("{samples} samples; at most {} can be numbered", u32::MAX)]
-    TooManySamples {
-        /// The counted number of samples.
-        samples: u64,
-    },
-    /// An index beside the objects has an invalid value.
+    TooManySamples { samples: u64 },
     #[error("{place} is {found}; {right}")]
     Index {
-        /// The position in the index: a line, or a key.
+        /// A line number or a key.
         place: String,
-        /// The value that was found.
         found: String,
-        /// A valid value, or the fix.
         right: &'static str,
     },
     /// The object is valid, but cannot be read by ranges.
     #[error("{what}; {instead}")]
-    Unsupported {
-        /// Feature of the object that prevents it.
-        what: String,
-        /// What the user can do.
-        instead: &'static str,
-    },
+    Unsupported { what: String, instead: &'static str },
 }

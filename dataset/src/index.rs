@@ -73,15 +73,12 @@ impl Eq for Index {}
 pub struct Extent {
     /// The absolute path of the file that holds it; in a bucket the key below the source.
     pub path: PathBuf,
-    /// Start of the sample in the object.
     pub offset: u64,
-    /// Number of stored bytes. Zero for an empty file.
+    /// Number of stored bytes.
     pub stored_len: u64,
     /// Length of the decoded sample.
     pub len: u64,
-    /// How the stored bytes are decoded.
     pub encoding: Encoding,
-    /// Length of the object.
     pub object_size: u64,
     /// Time of the last write of the object, in nanoseconds since 1970.
     pub object_mtime_ns: i64,
@@ -89,16 +86,13 @@ pub struct Extent {
     pub etag: Option<String>,
 }
 
-/// The result of comparing a dataset with its checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksums {
-    /// All of them match.
     Hold,
     /// The dataset has none: only sizes, times and the structure were compared.
     None,
 }
 
-/// Time of the last write of a file, in the form of [`Extent::object_mtime_ns`].
 pub fn mtime_ns(metadata: &fs::Metadata) -> i64 {
     metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec())
 }
@@ -194,11 +188,11 @@ impl Index {
         image::save(&self.image, path)
     }
 
-    /// Checks whether this is the index of `dataset` in its present state, as far as its
-    /// directories and a sample of 200 objects show.
+    /// Checks whether this is the index of `dataset` in its present state, as far as its directories and a
+    /// sample of 200 objects show.
     ///
-    /// A file that was added, removed or renamed is detected, and that many were written in place; a
-    /// single one that was is not (the prefetcher detects it when it reads, and [`Self::verify`] at once). In the root of an
+    /// A file that was added, removed or renamed is detected. A single file that was written in place is not:
+    /// the prefetcher detects it when it reads the file, and [`Self::verify`] at once. In the root of an
     /// image folder only directories count, so the index itself may be kept there. A bucket has no
     /// directories: only another source or format is detected there.
     ///
@@ -224,9 +218,8 @@ impl Index {
         stale::verify(self, dataset, &*store, progress).map(|_| ())
     }
 
-    /// Returns the objects that differ from the index, for a job that continues with it
-    /// nevertheless: in directories that changed since, at most 10,000 objects are checked. A
-    /// bucket is not queried.
+    /// Returns the objects that differ from the index, for a job that continues with it nevertheless. In
+    /// directories that changed since, at most 10,000 objects are checked. A bucket is not queried.
     pub fn differences(&self) -> Differences {
         differences::of(self)
     }
@@ -246,14 +239,12 @@ impl Index {
         contents::check(self, dataset, progress)
     }
 
-    /// What its user would want to know of the dataset, as far as building it showed; an index that was opened
-    /// has none.
+    /// Findings for the user from building the index; empty for an index that was opened.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Number of samples in the dataset, at least 1.
     #[expect(clippy::len_without_is_empty, reason = "an index is never empty")]
     pub fn len(&self) -> u32 {
         self.samples
@@ -276,7 +267,6 @@ impl Index {
         })
     }
 
-    /// Bytes of each sample, in the order of their ids.
     pub fn sizes(&self) -> impl Iterator<Item = Bytes> + '_ {
         (0..self.samples).map(|sample| self.size(SampleId(sample)))
     }
@@ -286,7 +276,6 @@ impl Index {
         self.total
     }
 
-    /// Number of objects that hold the samples.
     pub fn objects(&self) -> usize {
         self.image.objects()
     }
@@ -309,18 +298,18 @@ impl Index {
         }
     }
 
-    /// Whether samples have labels, be it only some.
+    /// Whether at least one sample has a label.
     pub fn has_labels(&self) -> bool {
         let header = &self.image.header;
         header.has_labels() || header.classes() == Classes::Directories
     }
 
-    /// The columns that each sample has, if the format has any and an index knows them.
+    /// The columns of each sample; `None` if the format has none or no index beside the objects names them.
     pub fn columns(&self) -> Option<Vec<Column>> {
         self.image.contents().columns
     }
 
-    /// What the objects say about samples whose bytes do not, such as the type of their elements.
+    /// The objects' statement about samples whose bytes do not say it, such as the type of their elements.
     pub fn stated(&self) -> Option<Stated> {
         self.image.contents().stated
     }
@@ -409,7 +398,7 @@ impl Index {
         index
     }
 
-    /// What is wrong about labels, if some samples have one and others do not.
+    /// A note for the user if some samples have a label and others do not.
     fn missing_labels(&self) -> Option<String> {
         let is_without = |sample: &u32| self.image.label(*sample).is_none();
         let mut without = (0..self.samples).filter(is_without);
@@ -449,14 +438,14 @@ impl Index {
             && build::format_of(dataset).is_ok_and(|format| format == self.format())
     }
 
-    /// Whether objects on this host are those that were indexed, as far as `count` of them show, which are spread
-    /// over the index: for a node that got the index from another one. A bucket is not queried.
+    /// Whether `count` objects on this host, spread over the index, are those that were indexed; for a node
+    /// that got the index from another one. A bucket is not queried, and true is returned.
     #[must_use]
     pub fn has_objects_as_indexed(&self, count: usize) -> bool {
         differences::first_among(self, count).is_none()
     }
 
-    /// The samples of an object that has them at arbitrary positions.
+    /// The samples of an object; empty unless they lie at arbitrary positions.
     fn ranges_of(&self, object: usize) -> Vec<Range> {
         if self.image.header.kind != Kind::Ranges {
             return Vec::new();

@@ -3,8 +3,8 @@
 //! [`mod@format`] finds the samples in an object, [`source`] lists the objects of a dataset, and
 //! [`Index`] keeps the position of every sample; a [`Catalog`] has those of all datasets of a job.
 //! [`mod@read`] reads samples of files, [`reader`] those of a bucket by a child process.
-//! [`recognition`] says by names which datasets lie in a place. [`pace`] and [`throttle`] slow reads down to the speed of
-//! an emulated store.
+//! [`recognition`] says by names which datasets lie in a place. [`pace`] and [`throttle`] slow reads down to
+//! the speed of an emulated store.
 //!
 //! Deliberately absent: jobs and tiers.
 
@@ -26,31 +26,27 @@ pub use format::Format;
 pub use index::{Extent, Index};
 use source::Location;
 
-/// The location and the format of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dataset {
-    /// A directory, a file or a part of a bucket.
     pub source: Location,
-    /// The format of its objects.
     pub format: Format,
-    /// Which of its objects are taken; `None` for all that the format takes. `files` says it in its format.
+    /// The selection of objects; `None` for all that the format takes. Not used with [`Format::Files`], which
+    /// holds a selection itself.
     pub picked: Option<Files>,
 }
 
 impl Dataset {
-    /// The dataset at `source` in the format `format`.
     #[must_use]
     pub const fn new(source: Location, format: Format) -> Self {
         Self { source, format, picked: None }
     }
 
-    /// The same with these objects alone.
     #[must_use]
     pub fn picking(self, picked: Option<Files>) -> Self {
         Self { picked, ..self }
     }
 
-    /// Which objects are taken, if that is said.
+    /// The selection of objects, from the format or from `picked`.
     pub(crate) fn files(&self) -> Option<&Files> {
         match &self.format {
             Format::Files(files) => Some(files),

@@ -31,13 +31,11 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A clock that reads zero now.
     #[must_use]
     pub fn start() -> Self {
         Self { origin: instant_now(), released: Mutex::new(false), bell: Condvar::new() }
     }
 
-    /// Time since the start.
     #[must_use]
     pub fn now(&self) -> Nanoseconds {
         let elapsed = instant_now().duration_since(self.origin);
@@ -75,14 +73,12 @@ impl Pace {
     }
 }
 
-/// A link of limited speed that is shared by threads.
 #[derive(Debug)]
 pub struct Link {
     throttle: Mutex<Throttle>,
 }
 
 impl Link {
-    /// A link of this speed without transfers in progress.
     #[must_use]
     pub fn new(speed: Speed) -> Self {
         Self { throttle: Mutex::new(Throttle::new(speed)) }

@@ -39,7 +39,8 @@ pub trait Source: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Called when a tier keeps a copy of `sample`: what reads of it left elsewhere is not needed.
+    /// Called when a tier keeps a copy of `sample`: data that reads of it left elsewhere, such as in the page
+    /// cache, is no longer needed.
     fn drop_pages(&self, _sample: SampleId) {}
 
     /// Called when the data plane stops: blocked reads should end soon.
@@ -50,8 +51,8 @@ pub trait Source: Send + Sync + fmt::Debug {
 ///
 /// Reads come from many threads at once and block.
 pub trait PartSource: Send + Sync + fmt::Debug {
-    /// Reads bytes of `sample` from its byte `from` on into `buffer`, up to the end of the sample. Returns how many.
-    /// A compressed sample has no parts: none of its bytes is read.
+    /// Reads bytes of `sample` from its byte `from` on into `buffer`, up to the end of the sample. Returns
+    /// their number. A compressed sample has no parts: none of its bytes is read.
     ///
     /// # Errors
     ///
@@ -75,7 +76,7 @@ impl<S: PartSource + ?Sized> PartSource for Box<S> {
     }
 }
 
-/// Where a part of a sample lies in its object, if it has `len` bytes at most.
+/// The range of a part of a sample in its object, at most `len` bytes; empty for a compressed sample.
 #[must_use]
 pub fn part_of(extent: &Extent, from: Bytes, len: usize) -> Range<u64> {
     let left = match extent.encoding {
@@ -104,10 +105,8 @@ impl<S: Source + ?Sized> Source for Arc<S> {
     }
 }
 
-/// Identifies one state of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
-    /// Size of the object.
     pub size: Bytes,
     /// Time of its last modification, in nanoseconds since 1970.
     pub mtime_ns: i64,
@@ -139,84 +138,32 @@ pub fn extent_of(index: &Index, sample: SampleId, place: Bytes) -> Result<Extent
     }
 }
 
-/// Why a sample could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The object no longer exists; what held it does.
+    /// The object no longer exists; the directory or bucket that held it does.
     #[error("{} is gone; it was there when the dataset was indexed", .path.display())]
-    Vanished {
-        /// Path of the object.
-        path: PathBuf,
-    },
-    /// The directory of the object is not there, or the dataset is empty: its file system is not mounted.
+    Vanished { path: PathBuf },
     #[error(
         "cannot read {}: {} is not there, or is empty; see whether its file system is mounted",
         .path.display(), .directory.display()
     )]
-    Away {
-        /// Path of the object.
-        path: PathBuf,
-        /// What is missing or empty.
-        directory: PathBuf,
-    },
-    /// The object differs from the indexed one.
+    Away { path: PathBuf, directory: PathBuf },
     #[error("{} changed: indexed with {indexed}, found with {found}; index it again", .path.display())]
-    Changed {
-        /// Path of the object.
-        path: PathBuf,
-        /// The state in the index.
-        indexed: Version,
-        /// State of the object now.
-        found: Version,
-    },
-    /// The object ends before the sample does.
+    Changed { path: PathBuf, indexed: Version, found: Version },
     #[error(
         "{} is truncated: the sample ends at byte {}, the object at byte {}",
         .path.display(), .needed.0, .found.0
     )]
-    Truncated {
-        /// Path of the object.
-        path: PathBuf,
-        /// End of the sample.
-        needed: Bytes,
-        /// End of the object.
-        found: Bytes,
-    },
-    /// The object cannot be opened or read.
+    Truncated { path: PathBuf, needed: Bytes, found: Bytes },
     #[error("cannot read {}: {source}", .path.display())]
-    Io {
-        /// Path of the object.
-        path: PathBuf,
-        /// The error of the system call.
-        source: io::Error,
-    },
-    /// The sample cannot be decoded, or does not match its checksum.
+    Io { path: PathBuf, source: io::Error },
     #[error("{}: {source}", .path.display())]
-    Damaged {
-        /// Path of the object.
-        path: PathBuf,
-        /// The error of the decoder.
-        source: FormatError,
-    },
-    /// The index has no such sample.
+    Damaged { path: PathBuf, source: FormatError },
     #[error("the index has no sample {}; it has {samples} samples", .sample.0)]
-    Unknown {
-        /// Sample that the caller requested.
-        sample: SampleId,
-        /// Number of samples in the index.
-        samples: u32,
-    },
-    /// The destination and the sample differ in length.
+    Unknown { sample: SampleId, samples: u32 },
     #[error("sample {} has {} bytes, its place {}", .sample.0, .indexed.0, .place.0)]
-    WrongLength {
-        /// Sample that the caller requested.
-        sample: SampleId,
-        /// Length according to the index.
-        indexed: Bytes,
-        /// Length of the destination.
-        place: Bytes,
-    },
+    WrongLength { sample: SampleId, indexed: Bytes, place: Bytes },
 }
 
 impl ReadError {
@@ -229,7 +176,6 @@ impl ReadError {
         }
     }
 
-    /// The fault that the session is told.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {

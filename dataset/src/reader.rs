@@ -44,7 +44,7 @@ const HEADER_BYTES: usize = 9;
 /// The status of a sample that was read.
 const READ: u8 = 0;
 
-/// How to reach the bucket of an index, in addition to its URL, which is in the index, and
+/// The settings that reach the bucket of an index, in addition to its URL, which is in the index, and
 /// credentials, which are in the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
@@ -67,7 +67,6 @@ impl From<&Bucket> for Access {
 }
 
 impl Access {
-    /// The bucket at `url`, with these settings.
     #[must_use]
     pub fn to(self, url: String) -> Bucket {
         let Self { endpoint, region, is_anonymous } = self;
@@ -76,7 +75,6 @@ impl Access {
     }
 }
 
-/// The status byte of a fault.
 #[must_use]
 pub const fn code_of(fault: Fault) -> u8 {
     match fault {
@@ -91,7 +89,6 @@ pub const fn code_of(fault: Fault) -> u8 {
     }
 }
 
-/// The fault of a status byte.
 fn fault_of(code: u8) -> Option<Fault> {
     let faults = [
         Fault::Vanished,

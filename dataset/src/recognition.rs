@@ -15,7 +15,7 @@ use crate::{
     source::{self, Location, SourceError, names::is_image},
 };
 
-/// Directories of one format beside one another that are told one by one.
+/// Number of directories of one format beside one another up to which each is a dataset of its own.
 const ALIKE_MAX: usize = 8;
 
 /// Directories of images, beside which others hold what belongs to them.
@@ -30,18 +30,14 @@ const PARTS: [&str; 9] =
 pub struct Directory {
     /// The path below the place that is looked at; empty for the place itself.
     pub path: Vec<u8>,
-    /// The names.
     pub files: Vec<Vec<u8>>,
 }
 
-/// A dataset as its names show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recognized {
     /// The path below the place that was looked at; empty for the place itself.
     pub path: Vec<u8>,
-    /// The name of its format in job files.
     pub format: &'static str,
-    /// The files that were seen of it.
     pub files: usize,
 }
 
@@ -107,7 +103,7 @@ pub fn recognize(directories: &[Directory]) -> Vec<Recognized> {
     found
 }
 
-/// Why images below a place are not recognized as an image folder, if there is a reason.
+/// The reason why images below a place are not recognized as an image folder, if there is one.
 #[must_use]
 pub fn unsuited(directories: &[Directory]) -> Option<Unsuited> {
     image_folders(directories).1.into_iter().next()
@@ -122,11 +118,6 @@ pub fn is_held_out(word: &[u8]) -> bool {
     rest.iter().all(u8::is_ascii_digit) && names.iter().any(|it| is_called(&word[..letters], it))
 }
 
-/// The directories of a source, with everything in them.
-///
-/// # Errors
-///
-/// If it cannot be listed.
 pub fn list(
     location: &Location,
     progress: &mut dyn FnMut(u64),
@@ -159,8 +150,8 @@ pub fn pattern(directories: &[Directory]) -> Option<String> {
     Some(format!("**/*.{ending}"))
 }
 
-/// Directories whose subdirectories hold images, and why others are none. One inside of another is one of them:
-/// that with more images.
+/// Directories whose subdirectories hold images, and the reasons why others are no image folders. Of
+/// directories inside one another, that with most images is taken.
 fn image_folders(directories: &[Directory]) -> (Vec<Recognized>, Vec<Unsuited>) {
     let mut roots: BTreeMap<&[u8], Vec<&Directory>> = BTreeMap::new();
     for directory in directories.iter().filter(|directory| !directory.path.is_empty()) {
@@ -188,7 +179,6 @@ fn image_folders(directories: &[Directory]) -> (Vec<Recognized>, Vec<Unsuited>) 
     (best, unsuited.into_values().collect())
 }
 
-/// Why directories with images are no classes.
 fn no_classes(directories: &[&Directory]) -> Option<Unsuited> {
     let shown = |it: &Directory| String::from_utf8_lossy(&it.path).into_owned();
     let of_items: Vec<_> = directories.iter().filter(|it| is_of_items(it)).collect();
@@ -224,7 +214,8 @@ fn no_classes(directories: &[&Directory]) -> Option<Unsuited> {
     parts.map(|it| Unsuited::Parts(shown(it)))
 }
 
-/// Whether samples of a directory are several files: as many others as images, or of the same names.
+/// Whether a sample of a directory is several files: there are as many other files as images, or more, or
+/// files with the same names as arrays.
 fn is_of_items(directory: &Directory) -> bool {
     let names = || directory.files.iter().filter(|name| !name.starts_with(b"."));
     let (images, all) = (images_in(directory), names().count());
@@ -241,7 +232,7 @@ fn images_in(directory: &Directory) -> usize {
     directory.files.iter().filter(|name| is_image(name)).count()
 }
 
-/// What the files of one directory are together.
+/// The format of the files of one directory, and their number.
 fn format_of(names: &[Vec<u8>]) -> Option<(&'static str, usize)> {
     let with = |start: &[u8], end: &[u8]| {
         names.iter().filter(|name| name.starts_with(start) && name.ends_with(end)).count()
@@ -275,8 +266,8 @@ fn is_numbered(name: &[u8]) -> bool {
     name.windows(4).any(|part| part == b"-of-")
 }
 
-/// Whether a name that counts shards is of this format: its ending decides, and without one what stands before
-/// the count.
+/// Whether a name that counts shards is of this format: its ending decides, and without one what stands
+/// before the count.
 fn is_numbered_record(name: &[u8], format: &Format) -> bool {
     if !matches!(format, Format::TfRecord(_)) {
         return true;
@@ -317,7 +308,6 @@ fn last_of(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
-/// A name up to its last dot.
 fn stem_of(name: &[u8]) -> &[u8] {
     name.iter().rposition(|byte| *byte == b'.').map_or(name, |end| &name[..end])
 }

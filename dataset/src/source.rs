@@ -18,7 +18,6 @@ pub mod names;
 pub use self::bucket::BucketStore;
 pub use self::files::FileStore;
 
-/// The location of the samples of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// A directory or a file, absolute.
@@ -47,11 +46,9 @@ pub struct Bucket {
     pub endpoint: Option<String>,
     /// The region; takes precedence over the environment.
     pub region: Option<String>,
-    /// The identity that requests are signed with.
     pub identity: Identity,
 }
 
-/// The identity that reads a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identity {
     /// The identity that the environment names, else that of the machine.
@@ -60,7 +57,6 @@ pub enum Identity {
     Anonymous,
 }
 
-/// The objects of a source, grouped by directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
     /// All directories that were entered, with or without objects, in [`names::python_order`] of
@@ -80,11 +76,9 @@ pub struct Directory {
     pub name: Vec<u8>,
     /// Time of its last change, in nanoseconds since 1970; `None` if it has none.
     pub mtime_ns: Option<i64>,
-    /// Index of the first of its objects.
     pub first_object: usize,
 }
 
-/// A file, or an object of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object {
     /// Size of the object, in bytes.
@@ -95,14 +89,11 @@ pub struct Object {
     pub name_end: u64,
 }
 
-/// An object as it was listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Path below the source; empty if the source is the object.
     pub path: Vec<u8>,
-    /// Size of the object, in bytes.
     pub size: u64,
-    /// Time of the last write, in nanoseconds since 1970.
     pub mtime_ns: i64,
     /// The store's identifier of the version; `None` for files.
     pub etag: Option<String>,
@@ -129,14 +120,13 @@ pub fn open(location: &Location) -> Result<Box<dyn Store>, SourceError> {
 
 /// Selects the objects below a source that belong to a dataset.
 pub trait Selection: Sync {
-    /// Whether to enter a directory. `path` is below the source.
+    /// `path` is below the source.
     fn enters(&self, path: &[u8]) -> bool;
 
-    /// Whether to select a file. `path` is below the source.
+    /// `path` is below the source.
     fn takes(&self, path: &[u8]) -> bool;
 }
 
-/// A file system or a bucket, at one source.
 pub trait Store: fmt::Debug + Send + Sync {
     /// Lists the objects that `selection` selects. `progress` gets the number of objects so far, on
     /// this thread, at intervals.
@@ -166,7 +156,6 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn open(&self, object: &Listed) -> Result<Box<dyn Opened>, SourceError>;
 }
 
-/// An object that was opened for reading.
 pub trait Opened: ReadAt + fmt::Debug + Send {
     /// Checks that it still is the listed version, after all of it has been read.
     ///
@@ -176,102 +165,46 @@ pub trait Opened: ReadAt + fmt::Debug + Send {
     fn verify(&self) -> Result<(), SourceError>;
 }
 
-/// Why a source cannot be listed or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The source does not exist.
     #[error("{}: no such file or directory; correct the source of the dataset", .path.display())]
-    NoSource {
-        /// Path of the source.
-        path: PathBuf,
-    },
-    /// A file or directory cannot be read.
+    NoSource { path: PathBuf },
     #[error("{}: cannot be read: {source}", .path.display())]
-    Unreadable {
-        /// Path of the file or directory.
-        path: PathBuf,
-        /// The error of the system call.
-        source: std::io::Error,
-    },
-    /// The permission to read a file or directory is missing.
+    Unreadable { path: PathBuf, source: std::io::Error },
     #[error(
         "{}: permission denied; a dataset needs the rights to read its files and to read and \
          search its directories", .path.display()
     )]
-    Denied {
-        /// Path of the file or directory.
-        path: PathBuf,
-    },
-    /// A name that should be a file is a directory, a pipe, a socket or a device.
+    Denied { path: PathBuf },
     #[error("{}: not a regular file; samples lie in such files alone", .path.display())]
-    NotAFile {
-        /// Path of the name.
-        path: PathBuf,
-    },
-    /// A symbolic link leads to a directory above it.
+    NotAFile { path: PathBuf },
     #[error("{}: a symbolic link that leads back to {}; remove it", .path.display(), .ancestor.display())]
-    LinkLoop {
-        /// Path of the link.
-        path: PathBuf,
-        /// The directory that it leads to.
-        ancestor: PathBuf,
-    },
-    /// The target of a symbolic link does not exist.
+    LinkLoop { path: PathBuf, ancestor: PathBuf },
     #[error("{}: a symbolic link to nothing; remove it, or bring back what it names", .path.display())]
-    DeadLink {
-        /// Path of the link.
-        path: PathBuf,
-    },
-    /// A name leads out of the source.
+    DeadLink { path: PathBuf },
     #[error("{name}: leads out of the dataset; names are relative and have no `..` in them")]
-    Outside {
-        /// The name in the manifest or index.
-        name: String,
-    },
-    /// No client for the bucket could be created.
+    Outside { name: String },
     #[cfg(feature = "object-store")]
     #[error(transparent)]
     Bucket(#[from] tierfeed_object_stores::OpenError),
-    /// A request to the bucket failed.
     #[cfg(feature = "object-store")]
     #[error(transparent)]
     Request(#[from] tierfeed_object_stores::RequestError),
-    /// A web server cannot be listed.
     #[error("{place}: a web server cannot say what it has; name the objects in a manifest")]
-    CannotList {
-        /// The URL of the source.
-        place: String,
-    },
-    /// An object has fewer or more bytes than its server announced.
+    CannotList { place: String },
     #[error(
         "{place}: {found} B came instead of {expected} B; check the server and what lies before it"
     )]
-    Length {
-        /// The URL of the object.
-        place: String,
-        /// Number of requested bytes.
-        expected: u64,
-        /// Number of received bytes.
-        found: u64,
-    },
-    /// The threads for requests cannot be started.
+    Length { place: String, expected: u64, found: u64 },
     #[error("cannot start the threads that speak to object stores: {0}")]
     Runtime(#[source] std::io::Error),
-    /// This program was built without a client for buckets.
     #[error(
         "{url}: this tierfeed was built without object stores; build it with them, or mount the bucket"
     )]
-    NoObjectStores {
-        /// The URL of the source.
-        url: String,
-    },
-    /// An object was written, replaced or removed while it was indexed.
+    NoObjectStores { url: String },
     #[error("{place}: changed while it was indexed; index it when no process writes to it")]
-    Changed {
-        /// The path or URL of the object.
-        place: String,
-    },
+    Changed { place: String },
 }
 
 impl SourceError {

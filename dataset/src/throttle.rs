@@ -23,7 +23,6 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// A link of this speed without transfers in progress.
     #[must_use]
     pub fn new(speed: Speed) -> Self {
         Self { speed, busy_until: Nanoseconds(0) }

@@ -107,7 +107,6 @@ fn attributes(node: u64, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Whether a file below `folder` is mapped by this process.
 fn is_mapped(folder: &Path) -> bool {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     maps.contains(folder.to_str().unwrap())

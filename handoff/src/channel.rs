@@ -15,7 +15,6 @@ pub const WINDOW_MIN: u32 = 2;
 /// The largest window; its rings take 320 KiB.
 pub const WINDOW_MAX: u32 = 1024;
 
-/// The positions of the two rings of a connection in their shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Channel {
     /// Requests, deliveries and releases, client to agent.
@@ -36,7 +35,6 @@ impl Channel {
         Some(Self { submissions, completions })
     }
 
-    /// The length of both rings together, in bytes.
     pub(super) const fn len(self) -> u64 {
         self.completions.end()
     }

@@ -76,16 +76,13 @@ pub struct Client {
     is_waited_for: AtomicBool,
 }
 
-/// An answer to a request.
 #[derive(Debug)]
 pub enum Reply {
     /// The batch, until its lease is released.
     Batch(LeasedBatch),
-    /// The agent refused the batch.
     Refused {
-        /// The batch that was requested.
         batch: BatchId,
-        /// The reason; [`Explained`](super::Explained) prints it as a sentence.
+        /// [`Explained`](super::Explained) prints it as a sentence.
         refusal: Refusal,
     },
 }
@@ -94,12 +91,9 @@ pub enum Reply {
 /// shared tier may only be read.
 #[derive(Debug, Clone)]
 pub struct LeasedBatch {
-    /// Epoch, step and rank of the batch.
     pub id: BatchId,
-    /// The lease under which the batch is released.
     pub lease: LeaseId,
-    /// The staging memory that holds the batch; stays mapped while this value lives, even if the
-    /// agent ends.
+    /// Stays mapped while this value lives, even if the agent ends.
     pub arena: Arc<View>,
     /// Start of the batch in the arena, in bytes; a multiple of 4096.
     pub offset: Bytes,
@@ -107,7 +101,6 @@ pub struct LeasedBatch {
     pub len: Bytes,
     /// The samples in reading order; each lies inside the batch or in one of the shared tiers.
     pub rows: Vec<Row>,
-    /// The mapped tiers that may hold samples of the batch.
     pub shared_tiers: SharedTiers,
 }
 
@@ -132,10 +125,6 @@ impl LeasedBatch {
 impl Client {
     /// Connects to the agent that listens at `path` and waits until it has sent the staging memory
     /// of the rank.
-    ///
-    /// # Errors
-    ///
-    /// See [`ConnectError`]; [`ConnectError::NoAgent`] if no agent listens at `path`.
     pub fn connect(path: &Path, hello: &Hello, timeout: Duration) -> Result<Self, ConnectError> {
         let deadline = Deadline::after(timeout);
         let connection = Connection::connect(path, &deadline)?;
@@ -171,7 +160,6 @@ impl Client {
         })
     }
 
-    /// What this process needs to read on without the agent.
     pub fn briefing(&self) -> &Briefing {
         &self.briefing
     }
@@ -181,7 +169,6 @@ impl Client {
         &self.arena
     }
 
-    /// The mapped tiers that may hold samples of this client's batches.
     pub fn shared_tiers(&self) -> &SharedTiers {
         &self.shared_tiers
     }
@@ -356,10 +343,6 @@ impl Client {
     }
 
     /// As [`Self::release`], and tells the agent whether the trainer keeps a copy.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::release`].
     pub fn release_as(
         &self,
         lease: LeaseId,
@@ -376,10 +359,6 @@ impl Client {
     /// Hands over the samples that this rank reads in an epoch, in reading order, and waits until
     /// the agent has taken them. Needed before the first request for an epoch whose order is
     /// `published`.
-    ///
-    /// # Errors
-    ///
-    /// See [`ControlError`].
     pub fn publish(
         &self,
         epoch: Epoch,
@@ -391,10 +370,6 @@ impl Client {
 
     /// Asks why samples could not be handed over, and waits for the reasons that the agent still knows:
     /// sentences without their end.
-    ///
-    /// # Errors
-    ///
-    /// See [`ControlError`].
     pub fn explain(
         &self,
         samples: &[SampleId],
@@ -436,7 +411,6 @@ impl Client {
         wake::wake_agent(&self.agent_wakeup);
     }
 
-    /// Turns the result of sending an entry about a lease into the caller's error.
     fn lease_result(
         &self,
         lease: LeaseId,
@@ -453,7 +427,6 @@ impl Client {
         }
     }
 
-    /// Takes the oldest answer from the ring.
     fn take(&self, completions: &mut Consumer) -> Result<Option<Reply>, NextError> {
         let popped = completions.pop(&*self.rings).map_err(|error| self.broken(&error))?;
         let Some(entry) = popped else { return Ok(None) };

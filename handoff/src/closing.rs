@@ -18,7 +18,6 @@ use std::{
 
 use super::descriptors::Descriptors;
 
-/// Closes sockets and counts those that are being closed.
 #[derive(Debug)]
 pub struct Closing {
     descriptors: Descriptors,
@@ -26,13 +25,11 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Closes sockets that may hold descriptors according to `descriptors`.
     #[must_use]
     pub fn new(descriptors: Descriptors) -> Self {
         Self { descriptors, waiting: Arc::default() }
     }
 
-    /// The number of sockets that are being closed.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)

@@ -20,7 +20,6 @@ use rustix::{
 /// Of `asm-generic/socket.h`, since Linux 6.16; the C library does not name it yet.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Whether a peer may send descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Descriptors {
     /// The kernel refuses them at the sender.

@@ -32,55 +32,25 @@ const BACKLOG: i32 = 128;
 const DIRECTORY_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;
 
-/// Why the agent cannot listen at a path.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// The path is longer than a socket address can hold.
     #[error("{} is too long for a socket address; at most 107 bytes are possible", .path.display())]
-    PathTooLong {
-        /// The path, as the caller gave it.
-        path: PathBuf,
-    },
-    /// The directory of the path is missing or is not a directory.
+    PathTooLong { path: PathBuf },
     #[error("{} is not a directory; the socket needs one of its own", .path.display())]
-    NoDirectory {
-        /// The path that should be a directory.
-        path: PathBuf,
-    },
-    /// Other users can enter the directory of the socket.
+    NoDirectory { path: PathBuf },
     #[error(
         "directory {} belongs to user {owner} and has mode {mode:04o}; it must belong to user {user} \
          and have mode 0700", .path.display()
     )]
-    NotPrivate {
-        /// The directory of the socket.
-        path: PathBuf,
-        /// User number of the owner of the directory.
-        owner: u32,
-        /// Permission bits of the directory.
-        mode: u32,
-        /// User number that should own the directory.
-        user: u32,
-    },
-    /// Another agent listens at the path.
+    NotPrivate { path: PathBuf, owner: u32, mode: u32, user: u32 },
     #[error("another agent listens at {}; stop it, or choose another path", .path.display())]
-    InUse {
-        /// The path, as the caller gave it.
-        path: PathBuf,
-    },
-    /// A file that is not a socket has the name.
+    InUse { path: PathBuf },
     #[error("{} exists and is not a socket; remove it, or choose another path", .path.display())]
-    NotASocket {
-        /// The path, as the caller gave it.
-        path: PathBuf,
-    },
-    /// A system call failed.
+    NotASocket { path: PathBuf },
     #[error("cannot listen at {}", .path.display())]
     System {
-        /// The path, as the caller gave it.
         path: PathBuf,
-        /// The error of the system call.
         #[source]
         source: io::Error,
     },
@@ -121,12 +91,10 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Whether its connections may hold descriptors.
     pub(super) fn descriptors(&self) -> Descriptors {
         self.descriptors
     }
 
-    /// The next connection, or `None` if none waits.
     pub(super) fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
         match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(socket) => Ok(Some(socket)),
@@ -154,7 +122,6 @@ impl Drop for Endpoint {
     }
 }
 
-/// Creates a socket of the only kind that the hand-off uses.
 pub(super) fn seqpacket_socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | flags, None)
 }
@@ -189,7 +156,6 @@ fn lock(directory: &File) -> Result<(), Errno> {
     }
 }
 
-/// Removes the socket file of an agent that has ended.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), BindError> {
     let system = |source| BindError::System { path: path.to_owned(), source };
     let metadata = match fs::symlink_metadata(path) {

@@ -27,38 +27,29 @@ const TALLIED: u32 = 6;
 const USED: u32 = 0;
 const COPIED: u32 = 1;
 
-/// An entry from client to agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Submission {
-    /// The client requests a batch.
     Request(BatchId),
     /// The trainer starts to use a batch, after this wait on the clock of the host.
     Delivered(LeaseId, Wait),
-    /// The client releases a batch.
     Release(LeaseId, ReleaseKind),
-    /// What the trainer did without the agent.
+    /// Figures of what the trainer did without the agent.
     Tallied(Tally),
 }
 
-/// Why a client releases a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReleaseKind {
-    /// The trainer no longer uses it.
     Used,
     /// The trainer holds so many batches that it got a copy of this one.
     Copied,
 }
 
-/// An entry from agent to client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Completion {
-    /// The batch is ready to read.
     Lease(Ready),
-    /// The batch is refused.
     Refused { batch: BatchId, refusal: Refusal },
 }
 
-/// The position of a leased batch in the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ready {
     pub(super) lease: LeaseId,
@@ -71,7 +62,6 @@ pub(super) struct Ready {
     pub(super) rows: u32,
 }
 
-/// An entry that this version of the protocol does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a ring entry of kind {kind:#x}, which this version does not know")]
 pub(super) struct UnknownEntry {

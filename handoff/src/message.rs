@@ -14,13 +14,12 @@ use super::briefing::Briefing;
 /// The version of everything that agent and client exchange. Both must use the same.
 pub const PROTOCOL: u32 = 7;
 
-/// The longest message of a client, in bytes.
 pub(super) const CLIENT_MESSAGE_BYTES_MAX: usize = 4096;
 
 /// The number of memory requests that one connection may have open at a time.
 pub(super) const MEMORY_REQUESTS_MAX: usize = 8;
 
-/// The longest value of a variable in a hello, in bytes. Values that number processes are shorter.
+/// In bytes. Values that number processes are shorter.
 pub(super) const VARIABLE_BYTES_MAX: usize = 40;
 
 /// Samples whose failure one message may ask about: their reasons fit in one packet.
@@ -45,13 +44,10 @@ pub struct RequestId(pub u64);
 #[serde(transparent)]
 pub struct GrantId(pub u64);
 
-/// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// The training process of a rank.
     Trainer,
-    /// A worker process of its data loader.
     Worker,
     /// A process that only requests memory; it reads no batches and belongs to no rank.
     Memory,
@@ -69,28 +65,23 @@ pub enum Pages {
     Pinned,
 }
 
-/// What a client says about itself when it connects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// The variables that its launcher set, limited to the table of [`launch`]. The agent knows the
     /// job, so it derives the rank from them.
     pub variables: BTreeMap<String, String>,
-    /// The purpose of the connection.
     pub role: Role,
     /// Process number of the training process: this one, or the one that started it as a worker.
     pub trainer: u32,
-    /// How the client uses the staging memory of its rank.
     pub pages: Pages,
 }
 
 impl Hello {
-    /// The hello of a training process whose launcher set `variables`.
     #[must_use]
     pub fn launched(variables: BTreeMap<String, String>, role: Role) -> Self {
         Self { variables, role, trainer: process::id(), pages: Pages::Pageable }
     }
 
-    /// The hello of a training process that knows its rank.
     #[must_use]
     pub fn of_rank(rank: Rank, role: Role) -> Self {
         let variable = (launch::RANK_ARGUMENT.to_owned(), rank.0.to_string());
@@ -112,7 +103,6 @@ fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..len.unwrap_or(0)]
 }
 
-/// A message from a client.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum FromClient {
@@ -136,7 +126,6 @@ pub(super) enum FromClient {
     OrderWritten {
         request: RequestId,
     },
-    /// Asks why samples could not be handed over.
     Explain {
         request: RequestId,
         samples: Vec<u32>,
@@ -150,7 +139,6 @@ pub(super) enum FromClient {
     },
 }
 
-/// A message from the agent.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum FromAgent {
@@ -195,7 +183,6 @@ pub(super) enum FromAgent {
     },
 }
 
-/// Why a sample could not be handed over.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SampleReason {
@@ -222,7 +209,6 @@ pub(super) struct Reading {
     pub(super) shared_tiers: Vec<SharedTierBytes>,
 }
 
-/// The memory of a tier that clients map for reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SharedTierBytes {
@@ -230,7 +216,6 @@ pub(super) struct SharedTierBytes {
     pub(super) bytes: u64,
 }
 
-/// A message that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("a control message makes no sense")]
 pub struct Malformed(#[source] serde_json::Error);

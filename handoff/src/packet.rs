@@ -24,7 +24,6 @@ use rustix::{
 
 use super::descriptors;
 
-/// The longest packet, in bytes.
 pub(super) const PACKET_BYTES_MAX: usize = 64 * 1024;
 
 /// The most descriptors in one packet. The kernel allows 253.
@@ -36,17 +35,13 @@ pub(super) struct Packet {
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
-/// The result of one attempt to receive.
 #[derive(Debug)]
 pub(super) enum Arrival {
     Packet(Packet),
-    /// No packet is there yet.
     Nothing,
-    /// The other side has closed the connection.
     End,
 }
 
-/// Why a packet could not be received.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReceiveError {
     #[error("a packet is longer than {max} bytes")]
@@ -59,7 +54,6 @@ pub(super) enum ReceiveError {
     Socket(#[source] Errno),
 }
 
-/// Why a packet could not be sent.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SendError {
     #[error("the packet has {len} bytes; at most {max} are allowed")]

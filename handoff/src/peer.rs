@@ -8,7 +8,6 @@ use rustix::{
     process::{Pid, PidfdFlags, getuid, pidfd_open},
 };
 
-/// The process at the other end runs as another user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the other end runs as user {theirs}; it must be user {ours} or root")]
 pub struct ForeignUser {

@@ -63,7 +63,6 @@ pub(super) fn encode(refusal: Refusal) -> Encoded {
     }
 }
 
-/// Two words of 32 bits in one of 64.
 fn pair(first: u32, second: u32) -> u64 {
     u64::from(first) << 32 | u64::from(second)
 }

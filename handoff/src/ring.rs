@@ -22,7 +22,6 @@ use super::words::{AtomicU64, Ordering};
 /// The bytes of one entry: one cache line.
 pub(super) const ENTRY_BYTES: u64 = 64;
 
-/// The words of one entry.
 pub(super) type Entry = [u64; 8];
 
 /// Size of the two positions, one cache line each, which come before the entries.
@@ -36,7 +35,6 @@ pub(super) trait Words {
     fn word(&self, offset: u64) -> Option<&AtomicU64>;
 }
 
-/// The position of a ring in its shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     start: u64,
@@ -50,7 +48,6 @@ impl Layout {
         Self { start, capacity: capacity as u64 }
     }
 
-    /// The first byte after the ring.
     pub(super) const fn end(self) -> u64 {
         self.start + POSITIONS_BYTES + self.capacity * ENTRY_BYTES
     }
@@ -68,7 +65,6 @@ impl Layout {
     }
 }
 
-/// The other side broke the rules of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "position {theirs} of the other side is impossible: ours is {ours}, the ring holds {capacity}"
@@ -79,7 +75,6 @@ pub(super) struct Corrupt {
     capacity: u64,
 }
 
-/// Why an entry was not pushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PushError {
     #[error("the ring is full: {capacity} entries wait")]
@@ -112,7 +107,7 @@ impl Producer {
         Ok(waiting)
     }
 
-    /// Appends `entry`. The caller wakes the other side afterwards.
+    /// The caller wakes the other side afterwards.
     pub(super) fn push(&mut self, memory: &impl Words, entry: Entry) -> Result<(), PushError> {
         let Layout { capacity, .. } = self.layout;
         if self.waiting(memory)? == capacity {
@@ -154,7 +149,6 @@ impl Consumer {
         Ok(waiting)
     }
 
-    /// Takes the oldest entry, if there is one.
     pub(super) fn pop(&mut self, memory: &impl Words) -> Result<Option<Entry>, Corrupt> {
         if self.waiting(memory)? == 0 {
             return Ok(None);

@@ -61,7 +61,6 @@ use super::{
 };
 use crate::SharedTier;
 
-/// Limits on what the clients of one agent may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at a time. Each costs the agent six descriptors.
@@ -79,20 +78,13 @@ impl Limits {
         Self { connections_max: 512, window: 256, published_samples_max: 1 << 28 };
 }
 
-/// Why the agent cannot serve.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The socket could not be created.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// Rings cannot have this capacity.
     #[error("window is {window}; it must be a power of two from 2 to 1024")]
-    Window {
-        /// The window, as the caller gave it.
-        window: u32,
-    },
-    /// The system could not provide a descriptor or a thread.
+    Window { window: u32 },
     #[error("cannot start to serve trainers")]
     System(#[source] io::Error),
 }
@@ -102,7 +94,6 @@ pub enum StartError {
 pub enum ClientEvent {
     /// A client that reads batches connected. Answer with [`Server::admit`] or [`Server::close`].
     Attached {
-        /// The connection that was made.
         connection: ConnectionId,
         /// The rank that it reads for: one of the job and of this node.
         rank: Rank,
@@ -111,7 +102,6 @@ pub enum ClientEvent {
         /// Process number of the training process that it reads for, in the agent's namespace;
         /// `None` if that process is not visible there.
         trainer: Option<u32>,
-        /// Whether a device holds the pages of its staging memory.
         pages: Pages,
     },
     /// A process that is none of the ranks of the job wanted to read; it was told the reason.
@@ -119,98 +109,66 @@ pub enum ClientEvent {
         /// Which sources contradict each other, and what to change.
         reason: String,
     },
-    /// A client requests a batch. Answer with [`Server::lease`] or [`Server::refuse`].
-    Requested {
-        /// The connection that requests it.
-        connection: ConnectionId,
-        /// The batch that it requests.
-        batch: BatchId,
-    },
-    /// A trainer starts to use a batch.
+    /// Answer with [`Server::lease`] or [`Server::refuse`].
+    Requested { connection: ConnectionId, batch: BatchId },
     Delivered {
-        /// The connection that holds the lease.
         connection: ConnectionId,
-        /// The lease; the connection holds it, and each lease is reported at most once.
+        /// The connection holds it, and each lease is reported at most once.
         lease: LeaseId,
         /// Start and end of the trainer's wait for it, as the client states: any two numbers.
         wait: Wait,
     },
     /// A trainer reports what it did without the agent.
     Tallied {
-        /// The connection that reports.
         connection: ConnectionId,
-        /// The rank of the connection.
         rank: Rank,
         /// The figures, as the client states: any numbers.
         tally: Tally,
     },
-    /// A client released a batch.
     Released {
-        /// The connection that held the lease.
         connection: ConnectionId,
-        /// The lease; the connection held it.
+        /// The connection held it.
         lease: LeaseId,
-        /// Whether the trainer keeps a copy.
         release_kind: ReleaseKind,
     },
     /// A client handed over what its rank reads in an epoch. Answer with [`Server::took_order`];
     /// until then it publishes nothing else.
     Published {
-        /// The connection that publishes.
         connection: ConnectionId,
-        /// Identifies the publication in the answer.
         request: RequestId,
-        /// The rank of the connection.
         rank: Rank,
-        /// The epoch that the order is for.
         epoch: Epoch,
-        /// The samples in reading order.
+        /// In reading order.
         samples: Vec<SampleId>,
     },
-    /// A client asks why samples could not be handed over. Answer with [`Server::explain`].
+    /// Answer with [`Server::explain`].
     ExplanationWanted {
-        /// The connection that asks.
         connection: ConnectionId,
-        /// Identifies the question in the answer.
         request: RequestId,
-        /// The samples: any numbers.
+        /// Any numbers.
         samples: Vec<SampleId>,
     },
-    /// A client requests memory. Answer with [`Server::grant`] or [`Server::deny`].
+    /// Answer with [`Server::grant`] or [`Server::deny`].
     MemoryRequested {
-        /// The connection that requests it.
         connection: ConnectionId,
-        /// Identifies the request in the answer.
         request: RequestId,
-        /// Requested size, at least one byte.
+        /// At least one byte.
         bytes: Bytes,
     },
-    /// A client freed memory.
     MemoryFreed {
-        /// The connection that held the grant.
         connection: ConnectionId,
-        /// The grant; the connection held it.
+        /// The connection held it.
         grant: GrantId,
     },
     /// A connection ended, with its requests, leases, grants and published orders.
-    Gone {
-        /// The connection that ended.
-        connection: ConnectionId,
-        /// Why it ended, for the log.
-        cause: DisconnectCause,
-    },
+    Gone { connection: ConnectionId, cause: DisconnectCause },
 }
 
-/// Why a connection ended.
 #[derive(Debug)]
 pub enum DisconnectCause {
-    /// The client closed it.
     Left,
-    /// The client's process ended.
     ProcessEnded,
-    /// The agent closed it.
     Closed,
-    /// The client broke a rule.
     Violation(Violation),
 }
 
@@ -225,10 +183,8 @@ impl fmt::Display for DisconnectCause {
     }
 }
 
-/// Whether an answer was sent to its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// The answer was sent.
     Sent,
     /// The client has disconnected; its [`ClientEvent::Gone`] was reported or follows.
     Gone,
@@ -239,7 +195,6 @@ pub enum Delivery {
 /// server.
 pub type Events = Box<dyn Fn(ClientEvent) + Send>;
 
-/// The agent's side of all connections.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -247,7 +202,6 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// State that the thread and the methods of the server share.
 #[derive(Debug)]
 struct Shared {
     limits: Limits,
@@ -270,7 +224,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// See [`StartError`]; on an error nothing runs and no file is left.
+    /// Nothing runs then, and no file is left.
     pub fn bind(
         path: &Path,
         limits: Limits,
@@ -389,7 +343,7 @@ impl Server {
         connection.took_order(request)
     }
 
-    /// What clients have put into their rings and did not wake the thread of the server for.
+    /// The entries that clients put into their rings without waking the thread of the server.
     #[must_use]
     pub fn unread(&self) -> Vec<ClientEvent> {
         let mut events = Vec::new();
@@ -400,7 +354,6 @@ impl Server {
         events
     }
 
-    /// Tells a client why samples could not be handed over.
     pub fn explain(
         &self,
         id: ConnectionId,

@@ -15,7 +15,6 @@ use tierfeed_numa_memory::SharedPool;
 /// Start of each chunk in the memory of its tier, in bytes.
 pub type Starts = Arc<RwLock<BTreeMap<ChunkId, Bytes>>>;
 
-/// The memory of a tier that trainers map.
 #[derive(Debug, Clone)]
 pub struct SharedTier {
     tier: TierId,
@@ -31,13 +30,11 @@ impl SharedTier {
         Self { tier, memory, starts }
     }
 
-    /// The tier that the memory belongs to.
     #[must_use]
     pub fn tier(&self) -> TierId {
         self.tier
     }
 
-    /// The memory of the whole tier.
     #[must_use]
     pub fn memory(&self) -> &Arc<SharedPool> {
         &self.memory

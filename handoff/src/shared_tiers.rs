@@ -33,13 +33,11 @@ impl SharedTiers {
         Some(Ok(Self(Arc::new(mapped))))
     }
 
-    /// The memory of a tier, if the agent shares it.
     #[must_use]
     pub fn get(&self, tier: TierId) -> Option<&Arc<ReadView>> {
         self.0.get(&tier)
     }
 
-    /// The number of shared tiers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()

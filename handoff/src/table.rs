@@ -21,88 +21,46 @@ use super::{
 const ROW_BYTES: usize = 32;
 const _: () = assert!(ROW_BYTES as u64 == TABLE_ROW_BYTES);
 
-/// Upper half of the first word of a row: 0 for the batch itself, the tier counted from 1, or that the row is of
-/// the stored bytes of the sample before it, in the batch.
+/// The upper half of the first word of a row: 0 for a sample in the batch, the tier counted from 1, or a mark
+/// for a row of the stored bytes of the sample before it, in the batch.
 const IN_BATCH: u32 = 0;
 const FIRST_SHARED_TIER: u32 = 1;
 const STORED: u32 = u32::MAX;
 
-/// Marks a sample without a label.
 const UNLABELLED: i64 = -1;
 
-/// One sample of a leased batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// The number of the sample in the dataset.
     pub sample: SampleId,
-    /// The label, if the dataset has labels.
     pub label: Option<i64>,
     /// Start of the sample, from the start of the batch or of the shared tier; a multiple of 64.
     pub offset: Bytes,
     /// Length of the sample, or `None` if it could not be read and the job skips such samples.
     pub len: Option<Bytes>,
-    /// The shared tier that holds it, if it was not copied into the batch.
+    /// `None` for a sample in the batch.
     pub shared_tier: Option<TierId>,
     /// Its stored bytes in the batch, if it is a row that was made of one of several fields.
     pub stored: Option<Stored>,
 }
 
-/// A lease does not describe a batch inside its arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// The batch does not lie in the arena, or does not start on a page.
     #[error("a batch of {len} at offset {} of an arena of {arena}", .offset.0)]
-    Batch {
-        /// Start of the batch in the arena.
-        offset: Bytes,
-        /// Length of the batch.
-        len: Bytes,
-        /// Length of the arena.
-        arena: Bytes,
-    },
-    /// The table does not lie in the batch.
+    Batch { offset: Bytes, len: Bytes, arena: Bytes },
     #[error("a table of {rows} rows at offset {} of a batch of {len}", .offset.0)]
-    Table {
-        /// Start of the table, from the start of the batch.
-        offset: Bytes,
-        /// Number of rows in the table.
-        rows: u32,
-        /// Length of the batch.
-        len: Bytes,
-    },
-    /// A sample does not lie before the table, or not on a boundary of 64 bytes.
+    Table { offset: Bytes, rows: u32, len: Bytes },
     #[error("sample {} at offset {} does not lie before the table", .sample.0, .offset.0)]
-    Sample {
-        /// The number of the sample.
-        sample: SampleId,
-        /// Start of the sample, from the start of the batch.
-        offset: Bytes,
-    },
-    /// The stored bytes of a sample follow another one.
+    Sample { sample: SampleId, offset: Bytes },
     #[error("stored bytes of sample {} without its row", .sample.0)]
-    Stored {
-        /// The number of the sample.
-        sample: SampleId,
-    },
-    /// A sample does not lie in a tier that was shared, or not on a boundary of 64 bytes.
+    Stored { sample: SampleId },
     #[error("sample {} at offset {} lies in no shared memory of tier {}", .sample.0, .offset.0, .tier)]
-    SharedTier {
-        /// The number of the sample.
-        sample: SampleId,
-        /// Start of the sample, from the start of the shared tier.
-        offset: Bytes,
-        /// The number of the tier.
-        tier: u32,
-    },
+    SharedTier { sample: SampleId, offset: Bytes, tier: u32 },
 }
 
-/// Why a table could not be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteError {
-    /// The table does not lie in the arena.
     Outside(RangeError),
-    /// A sample lies where the client cannot read it.
     NotShared(InPlace),
 }
 
@@ -177,7 +135,6 @@ pub(super) fn read(
     Ok(rows)
 }
 
-/// What a row is of.
 enum Read {
     Sample(Row),
     Stored(SampleId, Stored),

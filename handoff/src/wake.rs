@@ -1,4 +1,4 @@
-//! How one process wakes the other after it has put an entry into a ring.
+//! Wakes the other process after an entry was put into a ring.
 //!
 //! The two directions differ, because the agent must not depend on the behaviour of a client.
 //! Whether a call on a descriptor blocks is a property of the *open file description*, which sender
@@ -26,7 +26,6 @@ pub(super) fn agent_wakeup() -> Result<OwnedFd, Errno> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
 
-/// The pipe that the agent writes to and that the client waits on.
 #[derive(Debug)]
 pub(super) struct ClientWakeup {
     agent_end: OwnedFd,
@@ -44,7 +43,7 @@ impl ClientWakeup {
         self.client_end.as_fd()
     }
 
-    /// Wakes the client. A full pipe wakes it too, and the socket shows that a client has ended.
+    /// A full pipe wakes the client too, and the socket shows that a client has ended.
     pub(super) fn wake(&self) {
         let _ = write(&self.agent_end, &[1]);
     }
@@ -56,7 +55,6 @@ pub(super) fn wake_agent(wakeup: impl AsFd) {
     let _ = write(wakeup, &1_u64.to_ne_bytes());
 }
 
-/// Reads all wake-ups that wait at the client's end.
 pub(super) fn drain_wakeups(client_end: impl AsFd) {
     let mut bytes = [0; 512];
     while read(&client_end, &mut bytes).is_ok_and(|count| count == bytes.len()) {}

@@ -40,7 +40,6 @@ impl Percent {
         if value <= 100 { Some(Self(value)) } else { None }
     }
 
-    /// The number of hundredths.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0
@@ -54,29 +53,22 @@ impl Percent {
     }
 }
 
-/// How much memory a job requests for a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// A fixed number of bytes.
     Size(Bytes),
     /// A share of the free bytes, which adapts while the job runs.
     Share(Percent),
 }
 
-/// The request of one tier for a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// The kind of the tier, for messages.
     pub kind: Kind,
-    /// The pool that it draws on.
     pub pool: Pool,
-    /// The requested size or share.
     pub request: Request,
     /// The minimum that it needs: a share gets at least this much if the pool has it.
     pub least: Bytes,
 }
 
-/// The free bytes of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Free {
     /// Free bytes within the limits of the cgroup.
@@ -85,28 +77,13 @@ pub struct Free {
     pub kept: Bytes,
 }
 
-/// Why the tiers of a job do not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
-    /// A tier asks for more than its pool has left after the tiers before it.
     #[error("tier {kind} asks for {asked}; {left} are left for it; ask for less, or for a share")]
-    TooLarge {
-        /// The kind of the tier.
-        kind: Kind,
-        /// The size that it asks for.
-        asked: Bytes,
-        /// Bytes that its pool has left.
-        left: Bytes,
-    },
-    /// The free bytes of the pool of a tier were not measured.
+    TooLarge { kind: Kind, asked: Bytes, left: Bytes },
     #[error("nothing is known about the free bytes of pool {} of tier {kind}", .pool.0)]
-    UnknownPool {
-        /// The kind of the tier.
-        kind: Kind,
-        /// The pool that was not measured.
-        pool: Pool,
-    },
+    UnknownPool { kind: Kind, pool: Pool },
 }
 
 /// Gives each claim its budget, in the order of the claims.
@@ -146,12 +123,12 @@ pub fn allot(claims: &[Claim], free: &BTreeMap<Pool, Free>) -> Result<Vec<Bytes>
     Ok(claims.iter().map(&mut budget_of).collect())
 }
 
-/// The new budget of a tier that asked for a share, when it holds `held`, `others` that asked for a share of the
-/// same memory hold so much, and `free` is left beside them.
+/// The new budget of a tier that asked for a share and holds `held`. Other tiers with a share of the same
+/// memory hold `others`; `free` is left beside all of them.
 ///
-/// Without all these tiers the sum would be free, as at the start of the job ([`allot`]); the new budget is the
-/// share of that sum, but leaves at least `free.kept` free. A result within one `chunk` of `held` returns `held`, so that noise
-/// changes nothing.
+/// The sum of the three would be free without these tiers, as at the start of the job ([`allot`]). The new
+/// budget is the share of that sum, but leaves at least `free.kept` free. Unless the memory is short, a
+/// result within one `chunk` of `held` returns `held`, so that noise changes nothing.
 #[must_use]
 pub fn adapt(share: Percent, held: Bytes, others: Bytes, free: Free, chunk: Bytes) -> Bytes {
     let at_most = held.0.saturating_add(free.bytes.0);

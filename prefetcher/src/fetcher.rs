@@ -40,15 +40,13 @@ pub use ring::{RING_DEPTH_MAX, RingCounts, RingFetcher, RingSettings};
 pub use threads::ThreadFetcher;
 pub use tierfeed_dataset::read::Target;
 
-/// An engine that reads a cold store for the data plane.
 pub trait Fetcher: Send + Sync + fmt::Debug {
     /// Starts a read. A fetch that cannot be started is dropped.
     fn start(&self, fetch: Fetch);
 
-    /// The name of the engine, for metrics.
     fn backend(&self) -> &'static str;
 
-    /// What its store says, if a fetch of `sample` waits until the store can be read.
+    /// The error of the store that a fetch of `sample` waits for; `None` if it does not wait.
     fn waits_for(&self, _sample: SampleId) -> Option<String> {
         None
     }
@@ -58,17 +56,14 @@ pub trait Fetcher: Send + Sync + fmt::Debug {
     fn stop(&self) {}
 }
 
-/// A sample to be read, its target, and the callback for the outcome.
 pub struct Fetch {
-    /// The sample that is read.
     pub sample: SampleId,
-    /// The memory that it is read into.
     pub to: Target,
     answer: Box<dyn FnOnce(Result<(), ReadError>) + Send>,
 }
 
 impl Fetch {
-    /// A fetch of `sample` to `to`. `answer` is called when the read ended, and dropped if it never starts.
+    /// `answer` is called when the read ended, and dropped if it never starts.
     #[must_use]
     pub fn new(
         sample: SampleId,
@@ -78,7 +73,7 @@ impl Fetch {
         Self { sample, to, answer: Box::new(answer) }
     }
 
-    /// Reports the outcome of the read. After an error the content of the target is undefined.
+    /// After an error the content of the target is undefined.
     pub fn end(self, outcome: Result<(), ReadError>) {
         (self.answer)(outcome);
     }

@@ -1,8 +1,8 @@
 //! The fixed number of threads that sockets and TLS run on: those of requests to an object store, or those
 //! of all connections to other nodes.
 //!
-//! A thread of its own ends them, because their owner may be dropped in an asynchronous context, where a tokio
-//! runtime must not be dropped.
+//! A separate thread shuts them down, because their owner may be dropped in an asynchronous context, where
+//! a tokio runtime must not be dropped.
 
 use std::{
     io,
@@ -23,7 +23,6 @@ pub const NETWORK_THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("4 is not 
 /// No step of a task takes longer, except a DNS lookup, which is abandoned.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Threads for requests, and their stop signal.
 #[derive(Debug)]
 pub struct Network {
     handle: Handle,
@@ -34,7 +33,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Starts the threads. `name` is that of each in the system, of at most 15 bytes.
+    /// `name` is the name of each thread in the system, of at most 15 bytes.
     ///
     /// # Errors
     ///
@@ -57,12 +56,12 @@ impl Network {
         Ok(Self { handle, is_stopped: watch::Sender::new(false), end, shutdown_thread })
     }
 
-    /// Runs a task on the threads. [`Self::stop`] drops it, also if it was called before.
+    /// [`Self::stop`] drops the task, also if it was called before.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.spawner().spawn(task);
     }
 
-    /// What starts tasks on the threads and does not keep them, for tasks that start others.
+    /// Starts tasks but does not keep the threads, for tasks that start others.
     pub(crate) fn spawner(&self) -> Spawner {
         Spawner { handle: self.handle.clone(), is_stopped: self.is_stopped.subscribe() }
     }
@@ -82,7 +81,6 @@ impl Network {
     }
 }
 
-/// Starts tasks on the threads of a [`Network`].
 #[derive(Debug, Clone)]
 pub(crate) struct Spawner {
     handle: Handle,
@@ -90,7 +88,6 @@ pub(crate) struct Spawner {
 }
 
 impl Spawner {
-    /// As [`Network::spawn`].
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(self.handle.spawn(until_stopped(self.is_stopped.clone(), task)));
     }

@@ -1,13 +1,14 @@
 //! Carries samples between the nodes of a job: the tier memory of one into the staging memory of another.
 //!
-//! A node runs one [`Server`] and one [`Client`], both on the threads of one [`Network`]. Neither knows who
-//! holds what: that is decided elsewhere.
+//! A node runs one [`Server`] and one [`Client`], both on the threads of one [`Network`]. Which node holds
+//! which sample is decided elsewhere.
 //!
-//! **Asking.** The owner of the client says where each peer listens ([`Client::set_peer`]), gives it the reads
-//! of one batch ([`Client::read`]) and ends the batch ([`Client::flush`]). The reads of one peer and one
-//! generation between two flushes travel as one request. Each [`Read`] is answered once, by its callback:
-//! [`Outcome::Held`] with the verified sum of the bytes, [`Outcome::Absent`], or [`Outcome::Failed`]. A read
-//! that is not complete at its deadline fails with [`Failure::Timeout`], and the caller reads the cold store.
+//! **Asking.** The owner of the client says where each peer listens ([`Client::set_peer`]), gives it the
+//! reads of one batch ([`Client::read`]) and ends the batch ([`Client::flush`]). The reads of one peer and
+//! one generation between two flushes travel as one request, or as several if they are large. Each [`Read`]
+//! is answered once, by its callback: [`Outcome::Held`] with the verified sum of the bytes,
+//! [`Outcome::Absent`], or [`Outcome::Failed`]. A read that is not complete at its deadline fails with
+//! [`Failure::Timeout`], and the caller reads the cold store.
 //!
 //! **Answering.** The server gives each request to its owner ([`Event::Asked`]), which answers with pinned
 //! views of its memory ([`Server::answer`], [`Held`]); what the node does not hold is `None`. When the bytes
@@ -53,10 +54,8 @@ pub use counters::{ClientCounters, ServerCounters};
 pub use held::Held;
 pub use server::{Server, ServerSettings};
 
-/// The latest deadline of a read.
 const WITHIN_MAX: Duration = Duration::from_secs(3600);
 
-/// A sample that a peer is asked for, its target, and the callback for the outcome.
 pub struct Read {
     sample: SampleId,
     to: Target,
@@ -64,7 +63,6 @@ pub struct Read {
     done: Option<Box<dyn FnOnce(Outcome) + Send>>,
 }
 
-/// How a read ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The target holds the sample.
@@ -72,61 +70,48 @@ pub enum Outcome {
         /// The sum of its bytes, as [`tierfeed_dataset::read::sample_sum`] computes it.
         xxh3: u64,
     },
-    /// The peer does not hold the sample (now).
     Absent,
     /// The content of the target is undefined.
     Failed(Failure),
 }
 
-/// Why a read failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// It was not complete at its deadline.
     #[error("not complete at its deadline")]
     Timeout,
-    /// The client knows no address of the peer.
     #[error("the peer has no address")]
     Unknown,
-    /// No connection: nothing listens there, the host does not answer, the peer has as many connections as it may,
-    /// or an earlier attempt failed just now.
+    /// No connection: nothing listens there, the host does not answer, the peer has as many connections as it
+    /// may, or an earlier attempt failed just now.
     #[error("the peer accepts no connection")]
     Refused,
-    /// The process at the address has another secret, is another node or another process of it, or speaks another
-    /// protocol.
+    /// The process at the address has another secret, is another node or another process of it, or speaks
+    /// another protocol.
     #[error("the process at the address of the peer could not prove that it is the peer")]
     Stranger,
-    /// The connection was lost.
     #[error("the connection was lost")]
     Closed,
-    /// The peer sent nothing for too long.
     #[error("the peer is silent")]
     Silent,
-    /// The bytes have another sum than the peer stated.
     #[error("the bytes have another sum than the peer stated")]
     BrokenSum,
-    /// The peer holds a sample of another length.
     #[error("the peer holds a sample of another length")]
     WrongLength,
-    /// The peer works by another generation of the plan.
     #[error("the peer works by another generation of the plan")]
     OtherGeneration,
-    /// A message of the peer breaks the protocol.
     #[error("a message of the peer breaks the protocol")]
     Protocol,
-    /// Too many reads of the peer wait.
     #[error("too many reads of the peer wait")]
     Full,
-    /// The bytes could not be written to the target.
     #[error("the bytes could not be written")]
     Target,
-    /// The client stopped.
     #[error("the client stopped")]
     Stopped,
 }
 
 impl Failure {
-    /// All of them, in the order of [`ClientCounters::failures`].
+    /// In the order of [`ClientCounters::failures`].
     pub const ALL: [Self; 13] = [
         Self::Timeout,
         Self::Unknown,
@@ -143,7 +128,6 @@ impl Failure {
         Self::Stopped,
     ];
 
-    /// Its name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -165,8 +149,8 @@ impl Failure {
 }
 
 impl Read {
-    /// A read of `sample` to `to`, whose length is that of the sample; its deadline is `within` from now. `done` is called once, from any thread;
-    /// it must neither block nor panic.
+    /// `to` has the length of the sample. The deadline is `within` from now, at most an hour. `done` is
+    /// called once, from any thread; it must neither block nor panic.
     #[must_use]
     pub fn new(
         sample: SampleId,
@@ -178,12 +162,10 @@ impl Read {
         Self { sample, to, deadline, done: Some(Box::new(done)) }
     }
 
-    /// Length of the sample.
     pub(crate) fn len(&self) -> Bytes {
         self.to.len()
     }
 
-    /// Answers it, and lets its target go.
     pub(crate) fn end(mut self, outcome: Outcome) {
         let done = self.done.take();
         // No thread may write to the target once the callback runs.
@@ -209,7 +191,7 @@ impl fmt::Debug for Read {
     }
 }
 
-/// What happened at a server. Each needs an action of its owner.
+/// Each needs an action of its owner.
 #[derive(Debug)]
 pub enum Event {
     /// A peer asks for samples: the owner calls [`Server::answer`], soon.
@@ -218,50 +200,41 @@ pub enum Event {
     Sent(AskId),
 }
 
-/// A request of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// Names it in its answer.
     pub id: AskId,
-    /// The node that asks, as it says; it proved that it belongs to the job.
+    /// As the peer says; it proved that it belongs to the job.
     pub peer: NodeId,
-    /// The generation of the plan that the peer works by.
     pub generation: u64,
-    /// The time in which the peer needs the answer, from now on.
+    /// The time from now on in which the peer needs the answer.
     pub within: Duration,
-    /// What it asks for; at most [`wire::SAMPLES_MAX`].
+    /// At most [`wire::SAMPLES_MAX`].
     pub samples: Vec<SampleId>,
 }
 
-/// Identifies a request at its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AskId(pub u64);
 
-/// The answer to a request.
 #[derive(Debug)]
 pub enum Answer {
-    /// What the node holds, in the order of [`Asked::samples`]. What is missing at the end is absent.
+    /// In the order of [`Asked::samples`]; samples that are missing at the end are absent.
     Samples(Vec<Option<Held>>),
-    /// This node works by another generation of the plan.
     OtherGeneration,
 }
 
-/// What a client measured of a peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkFigures {
-    /// The peer.
     pub peer: NodeId,
-    /// Connections that are open.
     pub connections: usize,
     /// Bytes of the requests that are not over, those that have arrived included.
     pub in_flight: Bytes,
     /// The most that may be in flight: twice the product of rate and round trip, within limits.
     pub window: Bytes,
-    /// The rate of arriving bytes while some were expected, of late; `None` before the first.
+    /// The recent rate of arriving bytes while some were expected; `None` before the first.
     pub rate: Option<BytesPerSecond>,
-    /// How often the rate was measured since it is measured anew.
+    /// The number of measurements of the rate since the last [`Client::measure_anew`].
     pub measurements: u32,
-    /// The shortest time from a request to the first byte of its answer, of late; `None` before the first.
+    /// The shortest recent time from a request to the first byte of its answer; `None` before the first.
     pub round_trip: Option<Nanoseconds>,
 }
 

@@ -10,7 +10,7 @@
 //! 2. Every operation is answered exactly once.
 //! 3. A sample that is reported as staged is the sample that the cold store delivered.
 //! 4. Memory that an operation uses lives until the operation ends.
-//! 5. After [`DataPlane::shutdown`] no thread of the plane runs and none of its files is left in a file system.
+//! 5. After [`DataPlane::shutdown`] no thread of the plane runs and none of its files is left.
 
 mod answer;
 mod counters;
@@ -62,39 +62,32 @@ pub use counters::{
 pub use failure::{Cause, CopyError, FAILURES_KEPT, Failure, REASONS_KEPT};
 pub use settings::{Settings, StartError, Verify};
 
-/// An operation that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// The operation.
     pub op: OpId,
-    /// The fault, if it failed.
     pub outcome: Result<(), Fault>,
-    /// For how long a processor worked at it; known of transforms only.
+    /// The time for which a processor worked at it; known of transforms only.
     pub worked: Option<Nanoseconds>,
 }
 
 impl Ended {
-    /// The end of an operation whose work is not measured.
     #[must_use]
     pub fn of(op: OpId, outcome: Result<(), Fault>) -> Self {
         Self { op, outcome, worked: None }
     }
 }
 
-/// The threads that move the bytes of one node.
-///
 /// The callback for completions must not drop it: a thread cannot join itself.
 #[derive(Debug)]
 pub struct DataPlane {
     state: Arc<PlaneState>,
     fetcher: Box<dyn Fetcher>,
-    /// Makes rows of samples, if the job has a transform.
     transforms: OnceLock<Transforms>,
     /// By tier.
     copies: Arc<Vec<Lanes>>,
     /// One thread, so that memory given back is free before more is taken.
     space: Lanes,
-    /// Allocates the rest of new chunks; only its drop is used.
+    /// Only its drop is used.
     _population: PopulationThread,
 }
 
@@ -143,7 +136,6 @@ impl DataPlane {
         Ok(Self { state, fetcher, transforms, copies, space, _population: population })
     }
 
-    /// Starts an operation, which is answered when it ends.
     pub fn execute(&self, op: OpId, operation: Operation) {
         let summary = Summary::of(&operation);
         match operation {
@@ -212,7 +204,7 @@ impl DataPlane {
         self.state.receive(to)
     }
 
-    /// Gives memory back in which no operation is in flight.
+    /// No operation may be in flight in it.
     pub fn free(&self, memory: Memory) {
         match memory {
             Memory::Arena(rank) => {
@@ -227,7 +219,7 @@ impl DataPlane {
         }
     }
 
-    /// The staging memory of a rank, to be handed to its trainer.
+    /// The staging memory of a rank.
     #[must_use]
     pub fn arena(&self, rank: Rank) -> Option<Arc<Region>> {
         self.state.arena(rank)
@@ -243,81 +235,77 @@ impl DataPlane {
         drop(self.space.submit(moving));
     }
 
-    /// Where the arena of each rank lies, or lay when it was closed; those are left out that have no
-    /// preference.
+    /// Where the arena of each rank with a preference lies, or lay when it was closed.
     #[must_use]
     pub fn staging_placements(&self) -> BTreeMap<Rank, Placement> {
         self.state.arena_placements()
     }
 
-    /// The tiers whose memory trainers map for reading, as far as there are addresses for it.
+    /// As far as there are addresses for them.
     #[must_use]
     pub fn shared_tiers(&self) -> Vec<SharedTier> {
         self.state.shared_tiers()
     }
 
-    /// A view of a sample of `len` bytes that a tier keeps in memory, for a peer; `None` if it lies on a disk,
-    /// is not complete, or its memory is broken. The caller keeps the place as it is while the view lives.
+    /// A view of a sample of `len` bytes that a tier keeps in memory, for a peer; `None` if it lies on a
+    /// disk, is not complete, or its memory is broken. The caller keeps the place as it is while the view
+    /// lives.
     #[must_use]
     pub fn view(&self, sample: SampleId, place: &Place, len: Bytes) -> Option<peers::Held> {
         self.state.view(sample, place, len)
     }
 
-    /// Bytes that are held now.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.state.usage()
     }
 
-    /// How memory is written, and in which pages. The kernel walks all pages of the process for the answer,
-    /// which takes milliseconds or more.
+    /// The kernel walks all pages of the process for the answer, which takes milliseconds or more.
     #[must_use]
     pub fn write_modes(&self) -> WriteModes {
         self.state.write_modes()
     }
 
-    /// What was done since the start.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.state.counters()
     }
 
-    /// The name of the engine that reads the cold store, for metrics.
     #[must_use]
     pub fn backend(&self) -> &'static str {
         self.fetcher.backend()
     }
 
-    /// Drops what reads of `source` left in the page cache of samples that a tier keeps; only the first source
-    /// that is given is used.
+    /// Drops what reads of `source` left in the page cache of samples that a tier keeps. Only the first
+    /// source that is given is used.
     pub fn drop_pages_with(&self, source: Arc<dyn Source>) {
         self.state.drop_pages_with(source);
     }
 
-    /// Records every operation from now on; only the first recorder that is given is used.
+    /// Only the first recorder that is given is used.
     pub fn record_with(&self, recorder: Arc<Recorder>) {
         self.state.record_with(recorder);
     }
 
-    /// Transforms samples from now on; only the first pool that is given is used.
+    /// Only the first pool that is given is used.
     pub fn transform_with(&self, transforms: Transforms) {
         self.transforms.get_or_init(|| transforms);
     }
 
-    /// What the workers that transform did; `None` without a transform.
+    /// `None` without a transform.
     #[must_use]
     pub fn transform_counts(&self) -> Option<TransformCounts> {
         self.transforms.get().map(Transforms::counts)
     }
 
-    /// Why a sample could not be handed over, if it is one of the last [`REASONS_KEPT`] that failed, or what its
-    /// store says for which it waits.
+    /// Why a sample could not be handed over, if it is one of the last [`REASONS_KEPT`] that failed, or the
+    /// error of the store that it waits for.
     #[must_use]
     pub fn reason(&self, sample: SampleId) -> Option<String> {
         self.fetcher.waits_for(sample).or_else(|| self.state.reason(sample))
     }
 
-    /// The last operations that failed, oldest first, at most [`FAILURES_KEPT`].
+    /// At most [`FAILURES_KEPT`], oldest first.
     #[must_use]
     pub fn faults(&self) -> Vec<Arc<Failure>> {
         self.state.failures()

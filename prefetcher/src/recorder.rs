@@ -20,66 +20,44 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
-/// Something that happened, with its duration; zero for an instant event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// When it began, on the clock of the recorder.
     pub at: Nanoseconds,
-    /// How long it lasted.
+    /// Zero for an instant event.
     pub lasted: Nanoseconds,
-    /// The kind of the event.
     pub kind: EventKind,
 }
 
-/// The source or destination of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Endpoint {
-    /// The cold store of the job.
     Cold,
-    /// The staging memory of a rank.
     Staging,
-    /// The tier with this number.
     Tier(TierId),
 }
 
-/// What an event was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
-    /// A sample was moved.
     Moved {
-        /// The endpoint that it came from.
         from: Endpoint,
-        /// The endpoint that it went to.
         to: Endpoint,
-        /// The sample that was moved.
         sample: SampleId,
-        /// The size of the sample.
         len: Bytes,
-        /// The fault; `None` if it arrived.
         fault: Option<Fault>,
     },
-    /// A row was made of a sample.
     Transformed {
-        /// The sample.
         sample: SampleId,
-        /// The form in which it came.
         form: Form,
         /// The size of the row.
         len: Bytes,
-        /// The fault; `None` if the row was made.
         fault: Option<Fault>,
     },
-    /// The staging memory of a rank was mapped.
     Arena(Rank, Option<Fault>),
-    /// A chunk was added to a tier.
     Chunk(TierId, Option<Fault>),
-    /// A batch was assembled in staging.
     Staged(BatchId),
-    /// A trainer waited for a batch.
     Waited(BatchId),
-    /// A part of such a wait, with its cause.
+    /// A part of the wait of a trainer for a batch.
     WaitPart(BatchId, StallCause),
-    /// A trainer held a batch.
     Held(BatchId),
     /// The number of chunks that a tier may hold changed.
     TierResized(TierId, u32),
@@ -87,20 +65,16 @@ pub enum EventKind {
     StagingResized(u32),
     /// Threads were divided anew over ranks, and between reading and transforming.
     Divided {
-        /// The rank.
         rank: Rank,
-        /// Its part of those that read.
+        /// Threads that read for it.
         loading: u32,
-        /// Its part of those that transform.
+        /// Threads that transform for it.
         transforming: u32,
     },
-    /// The trainer of a rank connected.
     Connected(Rank),
-    /// The trainer of a rank disconnected.
     Disconnected(Rank),
 }
 
-/// Keeps the most recent events.
 #[derive(Debug)]
 pub struct Recorder {
     origin: Instant,
@@ -111,30 +85,27 @@ pub struct Recorder {
 #[derive(Debug, Default)]
 struct Ring {
     events: Vec<Event>,
-    /// Where the next event goes once the ring is full.
+    /// The event that is overwritten next, once the ring is full.
     next: usize,
     dropped: u64,
 }
 
-/// The content of a recorder at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
     /// The events, in the order in which they ended.
     pub events: Vec<Event>,
-    /// Number of earlier events that were dropped.
     pub dropped: u64,
     /// The time since 1970 when the clock of the events read zero.
     pub zero_since_1970: Nanoseconds,
 }
 
 impl Recorder {
-    /// A recorder of at most `capacity` events, whose clock reads zero at `origin`.
+    /// The clock of the recorder reads zero at `origin`.
     #[must_use]
     pub fn new(origin: Instant, capacity: usize) -> Self {
         Self { origin, capacity, ring: Mutex::default() }
     }
 
-    /// Time on the clock of the events.
     #[must_use]
     pub fn now(&self) -> Nanoseconds {
         since(self.origin)
@@ -161,7 +132,7 @@ impl Recorder {
         self.record(Event { at, lasted, kind });
     }
 
-    /// A copy of the events. Threads that record wait while they are copied.
+    /// Threads that record wait while the events are copied.
     #[must_use]
     pub fn recording(&self) -> Recording {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);

@@ -47,10 +47,8 @@ use ram_disk::RamDiskFile;
 pub(crate) use store::{Allocation, Segment, Store};
 pub(crate) use transfer::{Check, Side, TransferError, forget_sums, record_arrival, transfer};
 
-/// Where the chunks of a tier are allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backing {
-    /// In memory of this process.
     Memory(Locality),
     /// In memory of this process that trainers map for reading, so that they can use samples in place: at
     /// most this many chunks at a time.
@@ -64,7 +62,6 @@ pub enum Backing {
 }
 
 impl Backing {
-    /// The directory of its files; `None` for memory of this process.
     #[must_use]
     pub fn directory(&self) -> Option<&Path> {
         match self {
@@ -77,7 +74,6 @@ impl Backing {
 /// How the bytes of a tier are written, as chosen by probing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteMode {
-    /// By stores of the processor to memory.
     Memory {
         /// Cached or non-temporal stores: the faster of both when the first chunk was filled.
         stores: Stores,
@@ -90,53 +86,33 @@ pub enum WriteMode {
     Direct,
 }
 
-/// The settings of one tier of a job on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierSettings {
-    /// The kind of the tier, for reports.
     pub kind: Kind,
-    /// Where its chunks are allocated.
     pub backing: Backing,
     /// The speed that is imposed on copies from and to it, if it emulates a slower tier.
     pub emulated: Option<Speed>,
-    /// Number of threads that copy from and to it.
     pub copy_threads: NonZeroUsize,
     /// The CPUs that these threads are pinned to; empty for no pinning.
     pub cpus: Vec<usize>,
 }
 
-/// Why a chunk or an arena could not be allocated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceError {
-    /// The memory could not be allocated.
     #[error(transparent)]
     Memory(#[from] AllocateError),
-    /// No file could be allocated in the directory of a tier.
     #[error("cannot allocate a chunk of {len} in the directory of tier {kind}: {source}")]
-    File {
-        /// The kind of the tier.
-        kind: Kind,
-        /// The size of a chunk.
-        len: Bytes,
-        /// As `open(2)` or `posix_fallocate(3)`.
-        source: io::Error,
-    },
+    File { kind: Kind, len: Bytes, source: io::Error },
     /// The file of a chunk could not be extended: the RAM disk filled up after the chunk was added.
     #[error("cannot allocate {len} more of its file: {source}")]
-    Slice {
-        /// The number of bytes that were to be added.
-        len: Bytes,
-        /// As `posix_fallocate(3)`.
-        source: io::Error,
-    },
+    Slice { len: Bytes, source: io::Error },
     /// The chunk or arena exists already; the old one stays.
     #[error("it is there already")]
     Taken,
 }
 
 impl SpaceError {
-    /// The fault that is reported to the session.
     #[must_use]
     pub fn fault(&self) -> Fault {
         let source = match self {
@@ -155,7 +131,6 @@ impl SpaceError {
     }
 }
 
-/// A tier and its chunks.
 #[derive(Debug)]
 pub(crate) struct Tier {
     kind: Kind,
@@ -175,16 +150,11 @@ enum OpenBacking {
     SharedMemory(Arc<SharedPool>, Starts),
     /// A directory on a RAM disk, and where the pages of its files lie.
     Directory(Directory, Locality),
-    /// A directory on a disk.
     Disk(Directory, Arc<Windows>),
 }
 
 impl Tier {
-    /// Opens a tier without chunks; creates its directory if it has one.
-    ///
-    /// # Errors
-    ///
-    /// [`DirectoryError`] if the directory cannot hold chunks.
+    /// Creates its directory if it has one.
     pub(crate) fn open(settings: &TierSettings, chunk: Bytes) -> Result<Self, DirectoryError> {
         let backing = match &settings.backing {
             Backing::Memory(locality) => OpenBacking::Memory(*locality),
@@ -208,7 +178,6 @@ impl Tier {
         self.link.as_ref()
     }
 
-    /// The medium of its chunks.
     pub(crate) fn medium(&self) -> Medium {
         match &self.backing {
             OpenBacking::Memory(_) | OpenBacking::SharedMemory(..) | OpenBacking::Spread(_) => {
@@ -231,7 +200,7 @@ impl Tier {
     ///
     /// # Errors
     ///
-    /// A [`SpaceError`]; then nothing stays allocated.
+    /// Nothing stays allocated then.
     pub(crate) fn add_chunk_blocking(
         &self,
         chunk: ChunkId,
@@ -299,7 +268,6 @@ impl Tier {
         }
     }
 
-    /// Where a chunk lies.
     fn locality_of(&self, chunk: ChunkId) -> Locality {
         match &self.backing {
             OpenBacking::Memory(locality) | OpenBacking::Directory(_, locality) => *locality,
@@ -322,7 +290,7 @@ impl Tier {
         file.map_err(|source| SpaceError::File { kind: self.kind, len: self.chunk, source })
     }
 
-    /// How its bytes are written; `None` before the first chunk.
+    /// `None` before the first chunk.
     pub(crate) fn write_mode(&self) -> Option<WriteMode> {
         let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
         let write_mode = match chunks.first_key_value()?.1.allocation() {
@@ -342,7 +310,6 @@ impl Tier {
         Some(write_mode)
     }
 
-    /// Number of writes to its disk that failed.
     pub(crate) fn writes_failed(&self) -> u64 {
         match &self.backing {
             OpenBacking::Disk(_, windows) => windows.failed(),
@@ -350,7 +317,7 @@ impl Tier {
         }
     }
 
-    /// The memory that trainers map; `None` if they cannot read this tier in place.
+    /// `None` if trainers cannot read this tier in place.
     pub(crate) fn shared(&self, tier: TierId) -> Option<SharedTier> {
         match &self.backing {
             OpenBacking::SharedMemory(all, starts) => {
@@ -368,7 +335,7 @@ impl Tier {
         self.chunks.write().unwrap_or_else(PoisonError::into_inner).remove(&chunk)
     }
 
-    /// The ranges that `pieces` name; an error with the first chunk that does not exist.
+    /// The error is the first chunk that does not exist.
     pub(crate) fn segments(&self, pieces: &[Piece]) -> Result<Vec<Segment>, ChunkId> {
         let segment = |piece: &Piece| {
             let store = self.chunk(piece.chunk).ok_or(piece.chunk)?;

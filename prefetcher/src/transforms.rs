@@ -43,46 +43,35 @@ pub use threads::auto_threads;
 /// Tasks that a worker has at most: the one that it works at, and the next, so that it never waits for it.
 pub const GIVEN_MAX: usize = 2;
 
-/// The settings of a pool.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What is started as a worker.
     pub program: Program,
-    /// What each worker is told.
     pub setup: Setup,
-    /// How many workers there are.
     pub workers: NonZeroUsize,
     /// Tasks that wait for a worker; more are refused.
     pub queued_max: NonZeroUsize,
 }
 
-/// What is called when a task ends.
 pub type Finish = Box<dyn FnOnce(Finished) + Send>;
 
-/// A sample to transform.
 pub struct Task {
-    /// The number of the sample in the dataset, which keys its draws.
+    /// The number of the sample in the dataset, which keys its random draws.
     pub sample: SampleId,
-    /// The epoch that reads it.
     pub epoch: Epoch,
     /// The memory in which all parts lie.
     pub memory: Arc<Region>,
-    /// Its place, in which its bytes start.
+    /// The place of the sample, which fills the first `input_len` bytes of it.
     pub slot: Part,
-    /// The length of its bytes.
     pub input_len: u64,
-    /// Their form.
     pub form: InputForm,
-    /// What shall stand in the slot afterwards.
+    /// The content of the slot afterwards.
     pub after: AfterTransform,
-    /// Where the row goes.
     pub row: Part,
-    /// What is called at the end, on the thread of the pool. It must neither block nor panic.
+    /// Called at the end, on the thread of the pool. It must neither block nor panic.
     pub finish: Finish,
 }
 
 impl Task {
-    /// Tells how it ended.
     fn end(self, outcome: Result<Option<u64>, TransformError>, worked: Duration) {
         let Self { finish, memory, .. } = self;
         finish(Finished { outcome, worked });
@@ -91,41 +80,32 @@ impl Task {
     }
 }
 
-/// How a task ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// The checksum of the prepared form that stands in the slot, if one does; or why there is no row.
+    /// The checksum of the prepared form in the slot, if there is one, or the reason why there is no row.
     pub outcome: Result<Option<u64>, TransformError>,
-    /// For how long a processor worked at it.
+    /// The time for which a processor worked at it.
     pub worked: Duration,
 }
 
-/// Why a sample has no row.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransformError {
-    /// It cannot be transformed, ever.
     #[error("it cannot be transformed: {}", .0.message)]
     Untransformable(Defect),
-    /// Workers ended over it.
     #[error("two transform workers ended over it, the last {0}")]
     Crashed(String),
-    /// Workers ended over it, the last one because memory was short.
     #[error("two transform workers ended over it, the last {0}")]
     OutOfMemory(String),
-    /// Workers took too long over it.
     #[error("two transform workers took longer than {} s over it", .0.as_secs())]
     TimedOut(Duration),
-    /// A worker could not do it.
     #[error("a transform worker failed: {0}")]
     Failed(String),
-    /// No worker starts.
     #[error("no transform worker starts: {0}")]
     NoWorker(String),
 }
 
 impl TransformError {
-    /// The fault that is reported to the session.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
@@ -138,7 +118,6 @@ impl TransformError {
         }
     }
 
-    /// How the worker ended that this is about.
     fn ending(&self) -> String {
         match self {
             Self::Crashed(ending) | Self::OutOfMemory(ending) => ending.clone(),
@@ -147,7 +126,7 @@ impl TransformError {
         }
     }
 
-    /// Why the sample is left out or refused; `None` if that is no fault of its own.
+    /// `None` if the sample is not at fault.
     pub(crate) fn rejection(&self) -> Option<Rejection> {
         match self {
             Self::Untransformable(Defect { kind, .. }) => Some(match kind {
@@ -164,19 +143,15 @@ impl TransformError {
     }
 }
 
-/// Why a pool does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The thread that serves the workers did not start.
     #[error("cannot start the thread of the transform workers: {0}")]
     System(#[from] io::Error),
-    /// The first worker does not work.
     #[error("no transform worker starts: {0}")]
     Worker(String),
 }
 
-/// A pool of worker processes.
 #[derive(Debug)]
 pub struct Transforms {
     orders: Arc<Orders>,
@@ -188,7 +163,7 @@ impl Transforms {
     ///
     /// # Errors
     ///
-    /// [`StartError`]; no process runs then.
+    /// No process runs then.
     pub fn start_blocking(settings: Settings) -> Result<Self, StartError> {
         let orders = Arc::new(Orders::new(settings.queued_max)?);
         let (report, started) = mpsc::sync_channel(1);
@@ -213,7 +188,6 @@ impl Transforms {
         self.orders.forget(Arc::downgrade(memory));
     }
 
-    /// What was done since the start.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts { waiting: self.orders.waiting(), ..self.orders.counters.read() }

@@ -30,7 +30,6 @@ fn json_of(name: &str) -> Value {
     serde_json::from_slice(&fs::read(fixtures().join(name)).unwrap()).unwrap()
 }
 
-/// A directory with copies of these files.
 fn directory_of(names: &[&str]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for name in names {

@@ -39,7 +39,7 @@ pub(crate) struct AgentConnection {
     briefing: String,
     rank: Rank,
     dataset: NamedDataset,
-    /// Those of the job.
+    /// The number of epochs of the job.
     epochs: u32,
     fingerprint: u64,
     batches_ahead: u32,
@@ -47,10 +47,10 @@ pub(crate) struct AgentConnection {
 }
 
 impl AgentConnection {
-    /// The batch at `place`, if it is in the ring and there is nothing to do but to use it, and `following` is
-    /// requested too. The agent is told of the delivery, and asked for one more of the `steps` of the epoch.
+    /// The batch at `place`, if it is in the ring and only has to be used, and `following` is requested too.
+    /// Tells the agent of the delivery, and requests one more of the `steps` of the epoch.
     ///
-    /// `None` in any other case. An answer that is in the ring instead is noted in the requests.
+    /// `None` in any other case. Another answer that is in the ring is noted in the requests.
     pub(crate) fn take_ready(
         &self,
         py: Python<'_>,
@@ -100,15 +100,14 @@ impl AgentConnection {
         }
     }
 
-    /// Whether there is nothing to do about a batch but to use it: it is the one that is wanted, no sample
-    /// of it is missing, and training gives its batches back.
+    /// Whether a batch only has to be used: it is the one that is wanted, no sample of it is missing, and
+    /// training gives its batches back.
     fn is_plain(&self, leased: &LeasedBatch, wanted: EpochStep) -> bool {
         let is_whole = leased.rows.iter().all(|row| row.len.is_some());
         let kept = self.client.leases().len() + 1;
         Some(leased.id) == self.id(wanted) && is_whole && kept < self.batches_ahead as usize
     }
 
-    /// Notes an answer in the requests.
     fn note(&self, py: Python<'_>, reply: Reply) -> PyResult<()> {
         let (id, answer) = match reply {
             Reply::Batch(leased) => {
@@ -140,7 +139,7 @@ impl AgentConnection {
         Batch::new(id, rows, Origin::Agent, memory)
     }
 
-    /// What the agent calls a batch; `None` if the job does not read the dataset in that epoch, or has no such
+    /// The agent's name of a batch; `None` if the job does not read the dataset in that epoch, or has no such
     /// epoch, so that training reads it itself.
     fn id(&self, (epoch, step): EpochStep) -> Option<BatchId> {
         let own = BatchId { epoch: Epoch(epoch), step: Step(step), rank: self.rank };
@@ -166,7 +165,7 @@ fn duration(seconds: f64) -> PyResult<Duration> {
         .map_err(|error| PyValueError::new_err(format!("{seconds} s: {error}")))
 }
 
-/// Waits for an answer, and runs signal handlers meanwhile. `None` when the time is over.
+/// Runs signal handlers while it waits. `None` when the time is over.
 fn wait(client: &Client, timeout: Duration) -> PyResult<Option<Reply>> {
     let mut left = timeout;
     loop {
@@ -392,7 +391,6 @@ impl AgentConnection {
     }
 }
 
-/// Adds the class to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<AgentConnection>()
 }

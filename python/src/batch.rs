@@ -23,7 +23,6 @@ use crate::{
     view_memory::{InPlace, PrivatePages, ViewMemory, to_usize},
 };
 
-/// The label of a sample without one.
 const UNLABELLED: i64 = -1;
 
 /// One rank's samples of one step.
@@ -56,7 +55,6 @@ pub(crate) struct Row {
     pub(crate) stored: Option<Stored>,
 }
 
-/// One sample that could be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Present {
     sample: u32,
@@ -68,10 +66,8 @@ struct Present {
     stored: Option<Stored>,
 }
 
-/// Who assembled a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The agent assembled it, in its staging memory.
     Agent,
     /// This process read it from the cold store.
     Direct,
@@ -111,7 +107,6 @@ impl Batch {
         Self { id, rows: present, skipped, skip_reasons: BTreeMap::new(), origin, memory }
     }
 
-    /// The batch with the reasons for which its samples are missing.
     pub(crate) fn with_skip_reasons(self, skip_reasons: BTreeMap<u32, String>) -> Self {
         Self { skip_reasons, ..self }
     }
@@ -131,7 +126,6 @@ impl Batch {
         in_place.filter(|sample| memory.shared_tier(sample.tier).is_some())
     }
 
-    /// The bytes of one sample.
     fn slice(&self, memory: Arc<ViewMemory>, row: &Present) -> PyResult<Slice> {
         let in_tier = row.in_place.and_then(|it| Some((memory.shared_tier(it.tier).cloned()?, it)));
         let slice = match in_tier {
@@ -348,7 +342,6 @@ impl Batch {
     }
 }
 
-/// Adds the class to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Batch>()
 }

@@ -1,8 +1,8 @@
 //! Iteration over batches: a batch that is ready is handed out without calling Python; any other takes the
 //! slow path, `wait_or_read` of `tierfeed/feed.py`.
 //!
-//! Training evicts the caches of the processor between two steps, and to load those lines that the
-//! interpreter touches costs more than the hand-off itself.
+//! Training evicts the caches of the processor between two steps, and loading the lines that the interpreter
+//! touches costs more than the hand-off itself.
 
 use pyo3::{intern, prelude::*, types::PyTuple};
 
@@ -24,7 +24,6 @@ pub(crate) struct BatchIterator {
 
 struct Source {
     agent: Py<AgentConnection>,
-    /// The number of steps of the epoch.
     steps: u32,
 }
 
@@ -35,7 +34,7 @@ impl BatchIterator {
         if step + 1 < steps { (epoch, step + 1) } else { (epoch + 1, 0) }
     }
 
-    /// Goes on at `following`. A new epoch begins on the slow path.
+    /// A new epoch begins on the slow path.
     fn advance(&mut self, following: EpochStep) {
         if following.0 != self.place.0 {
             self.source = None;
@@ -115,7 +114,6 @@ impl BatchIterator {
     }
 }
 
-/// Adds the class to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<BatchIterator>()
 }

@@ -14,7 +14,6 @@ use tierfeed_core::units::Nanoseconds;
 /// How long a pending signal handler may wait.
 pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A clock that starts at zero.
 #[derive(Debug)]
 pub(crate) struct Clock {
     origin: Instant,
@@ -24,7 +23,6 @@ pub(crate) struct Clock {
 #[derive(Debug)]
 pub(crate) struct SignalPoll<'a> {
     clock: &'a Clock,
-    /// The time of the last check.
     checked: Cell<Nanoseconds>,
 }
 
@@ -33,13 +31,11 @@ impl Clock {
         Self { origin: instant_now() }
     }
 
-    /// The time since the clock was started.
     pub(crate) fn now(&self) -> Nanoseconds {
         let elapsed = instant_now().duration_since(self.origin);
         Nanoseconds(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Starts to check for signals, at intervals of [`SIGNAL_INTERVAL`].
     pub(crate) fn signal_poll(&self) -> SignalPoll<'_> {
         SignalPoll { clock: self, checked: Cell::new(self.now()) }
     }

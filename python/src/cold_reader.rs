@@ -42,7 +42,6 @@ use crate::{
     view_memory::{PrivatePages, to_usize},
 };
 
-/// The reason of a sample that a transform cannot make a row of.
 const UNTRANSFORMABLE: &str = Fault::Untransformable.name();
 
 /// Files with many samples that stay open between reads.
@@ -53,25 +52,24 @@ const FILES_MAX: usize = 64;
 pub(crate) struct ColdReader {
     index: Arc<Index>,
     source: Source,
-    /// What makes rows of the samples; `None` if they come as they are stored.
+    /// Makes rows of the samples; `None` if they come as they are stored.
     workers: Option<BlockingWorkers>,
-    /// Whether samples have fields beside the one that becomes the row, for which their stored bytes are kept.
+    /// Whether samples have fields beside the one that becomes the row, for which their stored bytes are
+    /// kept.
     has_fields: bool,
     on_error: OnError,
     clock: Clock,
     /// Emulates a slower cold store.
     throttle: Option<Mutex<Throttle>>,
-    /// What is known of the store, for which reads wait.
+    /// The state of the store for which reads wait.
     outage: Mutex<Outage>,
 }
 
-/// What reads the cold store.
 enum Source {
     Files(FileSource),
     Bucket(Launch, Box<Mutex<Reader>>),
 }
 
-/// What reads one batch.
 enum Reading<'a> {
     Files(&'a FileSource),
     Process(&'a mut Reader),
@@ -85,7 +83,6 @@ enum Stop {
     NoWorker(TransformError),
 }
 
-/// Why a sample could not be read, or not transformed.
 struct ReadFault {
     fault: Fault,
     errno: Option<i32>,
@@ -149,8 +146,8 @@ impl Reading<'_> {
 }
 
 impl ColdReader {
-    /// How samples lie in a batch: as they are stored, or as rows with their stored bytes behind them if trainers
-    /// get those too.
+    /// Lays samples out as they are stored, or as rows, with their stored bytes behind them if trainers get
+    /// those too.
     fn lay_out(&self, id: BatchId, samples: &[SampleId]) -> batch::Batch {
         let sizes = samples.iter().map(|sample| (*sample, self.index.size(*sample)));
         let Some(workers) = &self.workers else { return batch::Batch::lay_out(id, sizes) };
@@ -172,8 +169,8 @@ impl ColdReader {
         }
     }
 
-    /// Reads every sample of `layout`, which is read in `epoch`; those that cannot be read lose their length, and
-    /// the reasons are returned.
+    /// Reads every sample of `layout`, which is read in `epoch`. Samples that cannot be read lose their
+    /// length; the reasons are returned.
     fn fill(
         &self,
         layout: &mut batch::Batch,
@@ -268,7 +265,7 @@ impl ColdReader {
     }
 }
 
-/// Says that an outage is over which was warned of, and returns what a filter of warnings raises.
+/// Warns that an outage is over, and returns what a filter of warnings raises.
 fn warn_of_its_end(lasted: Nanoseconds) -> PyResult<()> {
     let seconds = lasted.0 / 1_000_000_000;
     let message = format!("tierfeed: the cold store can be read again, after {seconds} s");
@@ -276,7 +273,6 @@ fn warn_of_its_end(lasted: Nanoseconds) -> PyResult<()> {
     Python::attach(|py| PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1))
 }
 
-/// Makes the row of a sample.
 fn transform(
     workers: &BlockingWorkers,
     sample: SampleId,
@@ -300,7 +296,7 @@ fn transform(
     })
 }
 
-/// Whether a wait goes on: not if a signal handler raised, which is noted.
+/// Stops a wait if a signal handler raised, and notes what it raised.
 fn goes_on(signals: &SignalPoll<'_>, raised: &mut Option<PyErr>) -> impl FnMut() -> bool {
     || {
         *raised = signals.check().err();
@@ -468,7 +464,6 @@ impl ColdReader {
     }
 }
 
-/// Adds the class to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<ColdReader>()
 }

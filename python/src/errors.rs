@@ -82,13 +82,11 @@ pub(crate) fn reconfigure(error: impl error::Error) -> PyErr {
     Reconfigure::new_err(with_causes(&error))
 }
 
-/// The index is not the one that the agent used.
 pub(crate) fn other_index(path: &Path) -> PyErr {
     let path = path.display();
     Reconfigure::new_err(format!("{path} was indexed again since the job started; restart the job"))
 }
 
-/// The process that reads a bucket did not start, or failed.
 pub(crate) fn no_reader(error: &ReaderError) -> PyErr {
     let message = with_causes(error);
     match error {
@@ -99,12 +97,10 @@ pub(crate) fn no_reader(error: &ReaderError) -> PyErr {
     }
 }
 
-/// The dataset has no such sample.
 pub(crate) fn no_sample(sample: impl Display, samples: u32) -> PyErr {
     PyIndexError::new_err(format!("sample {sample}; the dataset has {samples}, from 0"))
 }
 
-/// There is no memory for a batch that is read directly.
 pub(crate) fn no_memory(len: Bytes, error: &io::Error) -> PyErr {
     PyMemoryError::new_err(format!("cannot map {len} for a batch: {error}"))
 }
@@ -130,7 +126,6 @@ pub(crate) fn connect(error: &ConnectError) -> PyErr {
     }
 }
 
-/// The process is none of the ranks of the job.
 pub(crate) fn turned_away(reason: &str) -> PyErr {
     TurnedAway::new_err(reason.to_owned())
 }
@@ -140,12 +135,10 @@ pub(crate) fn closed() -> PyErr {
     Gone::new_err("this connection is closed")
 }
 
-/// No request could be made.
 pub(crate) fn request(error: &RequestError) -> PyErr {
     Gone::new_err(with_causes(error))
 }
 
-/// No answer will come.
 pub(crate) fn next(error: &NextError) -> PyErr {
     Gone::new_err(with_causes(error))
 }
@@ -180,7 +173,6 @@ fn with_causes(error: &dyn error::Error) -> String {
     message
 }
 
-/// Adds the exceptions to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     m.add("Error", py.get_type::<Error>())?;

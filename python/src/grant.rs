@@ -69,7 +69,6 @@ fn view_of(py: Python<'_>, chunk: &Arc<Chunk>) -> PyResult<Py<View>> {
     Py::new(py, View::new(slice))
 }
 
-/// Adds the class to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Grant>()
 }

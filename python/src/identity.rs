@@ -1,4 +1,4 @@
-//! Who this process is, by the table of launchers that all of tierfeed uses.
+//! The identity of this process, by the table of launchers that all of tierfeed uses.
 
 use pyo3::prelude::*;
 use tierfeed_core::fleet::launch;
@@ -9,7 +9,6 @@ fn launch_variables() -> Vec<&'static str> {
     launch::variables().collect()
 }
 
-/// Adds the function to the module, and the name under which a program passes its rank itself.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("RANK_ARGUMENT", launch::RANK_ARGUMENT)?;
     m.add_function(wrap_pyfunction!(launch_variables, m)?)

@@ -1,8 +1,8 @@
 //! The index of a dataset for Python: where each sample lies, and its bytes.
 //!
 //! Samples are read as a training without an agent reads them, with the same checks and the same
-//! decoding. Opening and reading takes no thread. Building takes several, so `tierfeed/index.py` leaves it to the
-//! `tierfeed` program.
+//! decoding. Opening and reading takes no thread. Building takes several, so `tierfeed/index.py` leaves it
+//! to the `tierfeed` program.
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
@@ -172,7 +172,6 @@ impl Extent {
     }
 }
 
-/// Adds the classes to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Index>()?;
     m.add_class::<Extent>()

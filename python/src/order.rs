@@ -1,4 +1,4 @@
-//! Which samples a rank reads at which step, for the Python side: computed as the agent computes it,
+//! The samples that a rank reads at each step, for the Python side: computed as the agent computes it,
 //! or kept as the trainer published it.
 
 use std::{
@@ -24,18 +24,17 @@ const EPOCHS_KEPT: usize = 2;
 pub(crate) struct Order {
     /// With as many epochs as can be counted.
     spec: Spec,
-    /// Those of the job.
+    /// The number of epochs of the job.
     epochs: u32,
     every: u32,
     sequence: String,
     computed: Mutex<Vec<(Epoch, Arc<EpochOrder>)>>,
-    /// What this process published, by epoch and rank.
+    /// The orders that this process published.
     published: Mutex<Published>,
 }
 
 type Published = BTreeMap<(Epoch, Rank), Arc<Vec<u32>>>;
 
-/// The samples of one rank in one epoch.
 enum RankOrder {
     Computed(Arc<EpochOrder>),
     Published(Arc<Vec<u32>>),
@@ -96,7 +95,7 @@ impl Order {
         Ok(RankOrder::Computed(order))
     }
 
-    /// The first step, from `near` on and around the end, whose samples `is_it`.
+    /// The first step whose samples `is_it`, searched from `near` on and around the end.
     fn search(
         &self,
         (epoch, rank): (Epoch, Rank),
@@ -327,7 +326,6 @@ impl Order {
     }
 }
 
-/// Adds the class to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Order>()
 }

@@ -79,7 +79,6 @@ impl Refused {
     }
 }
 
-/// Adds the class to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Refused>()
 }

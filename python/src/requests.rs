@@ -4,7 +4,8 @@
 //! A request cannot be called back. One that is abandoned stays until its answer comes, which then goes
 //! back at once.
 //!
-//! There are at most as many entries as the window of the connection allows (`tierfeed_handoff::server::Limits`).
+//! There are at most as many entries as the window of the connection allows
+//! (`tierfeed_handoff::server::Limits`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,8 +23,6 @@ pub(crate) struct Requests {
     table: Mutex<Table>,
 }
 
-/// The states of all requests.
-///
 /// Nothing may be dropped or created in Python while its lock is held: that can run other Python code, which
 /// may come here.
 #[derive(Default)]
@@ -31,7 +30,6 @@ pub(crate) struct Table {
     requests: BTreeMap<EpochStep, Request>,
 }
 
-/// What became of a request so far.
 enum Request {
     InFlight,
     /// In flight, and its answer is not wanted any more.
@@ -55,7 +53,6 @@ impl Table {
         self.requests.contains_key(&place)
     }
 
-    /// Notes a request that was sent.
     pub(crate) fn insert(&mut self, place: EpochStep) {
         self.requests.entry(place).or_insert(Request::InFlight);
     }
@@ -77,7 +74,7 @@ impl Table {
         request.is_some()
     }
 
-    /// Returns what has to be dropped: the answer of a request that is not wanted.
+    /// Returns the answer, to be dropped, if the request is not wanted.
     fn answer(&mut self, place: EpochStep, answer: Py<PyAny>) -> Option<Py<PyAny>> {
         match self.requests.get_mut(&place) {
             Some(request @ Request::InFlight) => {
@@ -102,7 +99,7 @@ impl Table {
         }
     }
 
-    /// Returns what has to be dropped.
+    /// Returns the answer, to be dropped, if it has come.
     fn abandon(&mut self, place: EpochStep) -> Option<Py<PyAny>> {
         let answer = self.take(place);
         if let Some(request) = self.requests.get_mut(&place) {
@@ -199,7 +196,6 @@ impl Requests {
     }
 }
 
-/// Adds the class to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Requests>()
 }

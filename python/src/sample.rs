@@ -50,7 +50,6 @@ impl Sample {
     }
 }
 
-/// Adds the class to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Sample>()
 }

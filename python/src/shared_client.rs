@@ -41,7 +41,6 @@ impl SharedClient {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the agent that training uses a batch, and from when until when it waited for it.
     pub(crate) fn deliver(&self, lease: LeaseId, wait: Wait) {
         if let Ok(client) = self.client() {
             // The only failure, as in `release`: the agent is gone, and its report with it.
@@ -49,7 +48,7 @@ impl SharedClient {
         }
     }
 
-    /// Gives a batch back. Runs on any thread, where the last view of the batch is dropped, and must not fail.
+    /// Runs on any thread, where the last view of the batch is dropped, and must not fail.
     pub(crate) fn release(&self, lease: LeaseId, kind: ReleaseKind) {
         if std::process::id() != self.pid {
             return;

@@ -1,4 +1,4 @@
-//! What the samples of a job become, for Python: the form of a row, and the draws of each sample.
+//! The transform of the samples of a job, for Python: the form of a row, and the draws of each sample.
 
 use pyo3::{
     buffer::PyBuffer,
@@ -159,7 +159,6 @@ fn named(operation: Operation) -> (&'static str, Vec<u32>) {
     }
 }
 
-/// Adds the class to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Pipeline>()
 }

@@ -43,7 +43,7 @@ pub(crate) struct View {
 #[derive(Clone)]
 pub(crate) struct Slice {
     memory: Arc<ViewMemory>,
-    /// The tier that it lies in, for a sample in place; else it lies in `memory`.
+    /// The tier that a sample in place lies in; `None` if it lies in `memory`.
     shared_tier: Option<Arc<ReadView>>,
     offset: usize,
     ndim: usize,
@@ -161,7 +161,8 @@ impl Slice {
             .initialize(Arc::clone(&self.memory));
         header.set_data(self.address().cast()).set_dtype(DLDataType::U8).set_device(DLDevice::CPU);
         // SAFETY:
-        // - Data: invariant 1 places every addressed byte in `memory`, and the header owns an `Arc` of it, so invariant 2 keeps it mapped until the consumer calls the deleter.
+        // - Data: invariant 1 places every addressed byte in `memory`, and the header owns an `Arc` of it, so
+        //   invariant 2 keeps it mapped until the consumer calls the deleter.
         // - Metadata: `Fixed::new` copied shape and strides into the header's own allocation.
         // - Flags: none are set; the memory is writable and is not a copy.
         // - Thread: `ViewMemory` is `Send + Sync` and its drop touches no Python object, so the deleter may
@@ -326,7 +327,6 @@ impl View {
     }
 }
 
-/// Adds the class to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<View>()
 }

@@ -23,7 +23,6 @@ use tierfeed_numa_memory::{Mapping, ReadView, View};
 
 use crate::{chunk::Chunk, shared_client::SharedClient};
 
-/// Memory that Python may still see.
 #[derive(Debug)]
 pub(crate) struct ViewMemory {
     kind: Kind,
@@ -35,8 +34,13 @@ enum Kind {
     Private(MmapRaw),
     /// A part of the agent's staging memory. Fields drop in order: the lease goes back first, and the
     /// mapping may be the last reference to the arena.
-    Leased { lease: Lease, arena: Arc<View>, start: usize, len: usize, tiers: SharedTiers },
-    /// A chunk that the agent lent to the workload.
+    Leased {
+        lease: Lease,
+        arena: Arc<View>,
+        start: usize,
+        len: usize,
+        tiers: SharedTiers,
+    },
     Lent(Arc<Chunk>),
 }
 
@@ -88,7 +92,6 @@ impl ViewMemory {
         Self { kind: Kind::Leased { lease, arena, start, len, tiers } }
     }
 
-    /// All bytes of a chunk that the agent lent.
     pub(crate) fn lent(chunk: Arc<Chunk>) -> Self {
         Self { kind: Kind::Lent(chunk) }
     }
@@ -113,7 +116,6 @@ impl ViewMemory {
         Ok(Some(pages.into_memory()))
     }
 
-    /// Copies bytes of a leased batch.
     pub(crate) fn read(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
         match &self.kind {
             Kind::Leased { arena, start, .. } => {
@@ -132,7 +134,7 @@ impl ViewMemory {
         }
     }
 
-    /// Tells the agent that training starts to use a leased batch. Does nothing for other memory.
+    /// Does nothing for memory that is not leased.
     pub(crate) fn deliver(&self, wait: Wait) {
         if let Kind::Leased { lease, .. } = &self.kind {
             lease.client.deliver(lease.id, wait);
@@ -148,7 +150,6 @@ impl ViewMemory {
         }
     }
 
-    /// The length in bytes.
     pub(crate) fn len(&self) -> usize {
         match &self.kind {
             Kind::Private(pages) => pages.len(),
@@ -191,12 +192,10 @@ impl PrivatePages {
     }
 }
 
-/// A number of bytes as the machine addresses them.
 pub(crate) fn to_usize(bytes: Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }
 
-/// The first byte of a mapping.
 pub(crate) fn first(mapping: &Mapping) -> *mut u8 {
     mapping.as_ptr_range(Bytes(0), mapping.len()).expect("a mapping contains itself")
 }

@@ -43,10 +43,10 @@ use crate::{
     sysroot::Sysroot,
 };
 
-/// How long one node of memory is measured, unless there are many.
+/// Time for one node of memory, unless there are many.
 const NODE_WITHIN: Nanoseconds = Nanoseconds(200_000_000);
 
-/// How long all nodes of memory together are measured.
+/// Time for all nodes of memory together.
 pub const MEMORY_WITHIN: Nanoseconds = Nanoseconds(900_000_000);
 
 /// After this time a directory has no figures.
@@ -55,19 +55,19 @@ pub const DIRECTORY_WITHIN: Nanoseconds = Nanoseconds(900_000_000);
 /// After this time a cold store has no figures.
 pub const COLD_WITHIN: Nanoseconds = Nanoseconds(1_000_000_000);
 
-/// What is written to a directory at most.
+/// The most that is written to a directory.
 pub const FILE_MAX: Bytes = Bytes::mib(32);
 
-/// What is read of a cold store at most, beside what is in flight then.
+/// The most that is read of a cold store, apart from the reads then in flight.
 pub const COLD_BYTES_MAX: Bytes = Bytes::mib(64);
 
 /// The length of each of the two arrays of a copy.
 const ARRAY: Bytes = Bytes::mib(32);
 
-/// The least and the greatest length of the buffer whose latency is taken.
+/// The least and the greatest length of the buffer for the latency.
 const CHAIN: (Bytes, Bytes) = (Bytes::mib(32), Bytes::mib(64));
 
-/// One line of four is visited.
+/// One cache line of this many is visited.
 const CHAIN_LINES: u64 = 4;
 
 const LIMITS: Limits = Limits {
@@ -91,31 +91,24 @@ const COLD_LIMITS: ColdLimits = ColdLimits {
     bytes: COLD_BYTES_MAX,
 };
 
-/// Why a place has no figures.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrateError {
-    /// There is no such memory, or none to compare it with.
     #[error("this host has no memory on NUMA node {0}")]
     NoMemory(u32),
-    /// The memory is too full.
     #[error(transparent)]
     Full(#[from] MemoryError),
-    /// The memory cannot be measured.
     #[error(transparent)]
     Memory(#[from] SingleError),
-    /// The copies cannot be measured.
     #[error("{0}")]
     Copies(String),
-    /// The directory cannot be measured.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The cold store cannot be measured.
     #[error(transparent)]
     Cold(#[from] ColdError),
 }
 
-/// The share of `node` of the time for all `nodes`.
+/// Time for each node if there are `nodes`.
 #[must_use]
 pub fn node_time(nodes: usize) -> Nanoseconds {
     Nanoseconds(NODE_WITHIN.0.min(MEMORY_WITHIN.0 / nodes.max(1) as u64))
@@ -172,7 +165,7 @@ pub fn memory(inventory: &Inventory, node: u32, time: Nanoseconds) -> Result<Tie
     into_tiers(candidate.as_slice(), &constraints).pop().ok_or_else(missing)
 }
 
-/// As long as twice the cache of one core needs, within the least and the greatest length and `room`.
+/// Long enough that the lines visited take twice the largest cache of a core, within [`CHAIN`] and `room`.
 fn chain_len(inventory: &Inventory, initiator: &Node, room: Bytes) -> Bytes {
     const UNIT: u64 = 2 << 20;
     let wanted = Bytes(CHAIN_LINES * 2 * cache_bytes(inventory, initiator).0);
@@ -180,7 +173,6 @@ fn chain_len(inventory: &Inventory, initiator: &Node, room: Bytes) -> Bytes {
     Bytes(wanted.0.max(UNIT) / UNIT * UNIT)
 }
 
-/// What the kernel says that the largest cache of a core of `node` holds.
 fn cache_bytes(inventory: &Inventory, node: &Node) -> Bytes {
     let local = |cache: &&Cache| cache.cpus.iter().any(|cpu| node.cpus.contains(cpu));
     let sizes = inventory.caches.iter().filter(local).map(|it| it.size_bytes);
@@ -194,8 +186,6 @@ fn cache_remark(chain: Bytes, cache: Bytes) -> Option<String> {
     })
 }
 
-/// Measures the directory `path`, which becomes a tier of `kind`.
-///
 /// # Errors
 ///
 /// It is too full, does not answer, or reading or writing failed.
@@ -244,8 +234,6 @@ fn directory_within(
     Ok(tiers.into_iter().next().expect("a candidate makes a tier"))
 }
 
-/// Measures the cold store at `place` by `reads`.
-///
 /// # Errors
 ///
 /// It does not answer within [`COLD_WITHIN`], or a read fails.

@@ -43,7 +43,7 @@ use crate::figures::estimate::{Estimate, to_f64};
 /// The largest ratio of two figures that count as the same.
 pub const RATIO_MAX: f64 = 1.30;
 
-/// The chunk whose way into main memory ranks a tier.
+/// A tier is ranked by the time to bring a chunk of this size into main memory.
 pub(crate) const CHUNK: Bytes = Bytes::mib(512);
 
 /// The rate, in bytes per second, that any memory exceeds, so that memory without figures stands before a
@@ -55,10 +55,10 @@ pub(crate) const CHUNK: Bytes = Bytes::mib(512);
 /// GB/s.
 pub(crate) const MEMORY_RATE_MIN: f64 = 1e9;
 
-/// With which other places a place may share a tier.
+/// The other places with which a place may share a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grouping {
-    /// A memory node of this class: with nodes as fast.
+    /// A memory node of this class: with nodes of the class that are as fast.
     Node(MemoryClass),
     /// A memory node that the settings name: with those named under the same number.
     Assigned(usize),
@@ -66,20 +66,17 @@ pub(crate) enum Grouping {
     Alone,
 }
 
-/// What the classification looks at.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Profile {
     /// Places of different kinds never share a tier.
     pub(crate) kind: Kind,
-    /// Whether it may share one at all.
     pub(crate) grouping: Grouping,
-    /// The number of its tier in an earlier classification, `None` if there was none.
+    /// Number of its tier in an earlier classification; `None` if there was none.
     pub(crate) before: Option<usize>,
-    /// From request to first byte, in nanoseconds.
+    /// From request to first byte.
     pub(crate) latency_ns: Option<Estimate>,
-    /// The rate of reads.
     pub(crate) read_bytes_per_s: Option<Estimate>,
-    /// The rate at which a chunk comes into main memory; where it is unknown, the rate of reads counts.
+    /// Rate at which a chunk comes into main memory; where it is unknown, the rate of reads counts.
     pub(crate) copy_bytes_per_s: Option<Estimate>,
 }
 
@@ -127,37 +124,34 @@ impl Profile {
         }
     }
 
-    /// The same place, for a tier of this kind.
     #[must_use]
     pub fn as_kind(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
 
-    /// The kind of the place.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The time from a request to the first byte, in nanoseconds; `None` without that figure.
     #[must_use]
     pub fn latency_ns(&self) -> Option<f64> {
         self.latency_ns.map(|it| it.median)
     }
 
-    /// The rate at which a chunk comes into main memory, in bytes per second; `None` without that figure.
+    /// The rate at which a chunk comes into main memory.
     #[must_use]
     pub fn bytes_per_s(&self) -> Option<f64> {
         self.copy_bytes_per_s.or(self.read_bytes_per_s).map(|it| it.median)
     }
 
-    /// What it costs to bring one chunk into main memory, in nanoseconds; `None` without figures.
+    /// The time to bring one chunk into main memory; `None` without figures.
     #[must_use]
     pub fn chunk_cost_ns(&self) -> Option<f64> {
         Some(self.latency_ns()? + to_f64(CHUNK.0) * 1e9 / self.bytes_per_s()?)
     }
 
-    /// Whether any memory is faster.
+    /// Whether any memory is faster; false without figures.
     #[must_use]
     pub fn is_slower_than_memory(&self) -> bool {
         self.chunk_cost_ns().is_some_and(|cost| cost > to_f64(CHUNK.0) * 1e9 / MEMORY_RATE_MIN)
@@ -182,7 +176,8 @@ pub fn classify(places: &[Profile]) -> Vec<Vec<usize>> {
     rank::rank(&places, group::group(&places))
 }
 
-/// The class of a memory node after a look at what the others are; `None` for what is no memory node.
+/// The class of a memory node after unknown memory was compared with the other nodes; `None` for a place that
+/// is not a memory node.
 ///
 /// # Panics
 ///
@@ -194,7 +189,7 @@ pub(crate) fn class_of(places: &[Profile], index: usize) -> Option<MemoryClass> 
     }
 }
 
-/// The place of a tier whose chunks cost most: a tier promises what its slowest place keeps.
+/// The place of a tier whose chunks cost most: a tier promises only the speed of its slowest place.
 ///
 /// # Panics
 ///

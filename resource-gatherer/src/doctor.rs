@@ -20,43 +20,31 @@ use serde::Serialize;
 
 pub use self::facts::Facts;
 
-/// Whether a subject can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Usable as it is.
     Ok,
-    /// Usable with a loss.
     Degraded,
-    /// It cannot be used.
     Missing,
 }
 
-/// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
     pub subject: &'static str,
-    /// Whether it can be used.
     pub state: State,
-    /// What was found, values with their units.
     pub found: String,
-    /// What tierfeed does then; `None` if all is right.
+    /// The behaviour of tierfeed in this state; `None` if all is right.
     pub consequence: Option<&'static str>,
-    /// What changes it, each alone; the first is for the place where this process runs.
+    /// Alternatives, of which each is enough; the first is for the place where this process runs.
     pub fixes: Vec<Fix>,
 }
 
-/// A command or a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fix {
-    /// Where it is typed or written.
     pub place: FixPlace,
-    /// The command or the setting itself.
     pub setting: String,
 }
 
-/// Where a fix is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FixPlace {
@@ -66,9 +54,7 @@ pub enum FixPlace {
     Shell,
     /// The options of `docker run` and `podman run`.
     Container,
-    /// The pod of Kubernetes.
     Kubernetes,
-    /// The unit of systemd.
     Systemd,
     /// The options of `sbatch` and `srun`.
     Slurm,
@@ -76,12 +62,10 @@ pub enum FixPlace {
     Boot,
     /// The job file of tierfeed.
     Job,
-    /// The build of tierfeed.
     Build,
 }
 
 impl FixPlace {
-    /// How people are told.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -139,7 +123,7 @@ impl Finding {
     }
 }
 
-/// Judges everything, subject by subject, in an order for people.
+/// Judges all subjects, in an order for people.
 #[must_use]
 pub fn diagnose(facts: &Facts) -> Vec<Finding> {
     [

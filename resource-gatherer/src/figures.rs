@@ -17,35 +17,27 @@ pub use self::{
     storage::{Access, Engine, Percentiles, RandomAccess, Storage},
 };
 
-/// All figures of one place.
+/// All figures of one place; [`crate::report::Tier`] explains each.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Figures {
-    /// See [`crate::report::Tier::read_bytes_per_s`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_bytes_per_s: Option<Estimate>,
-    /// See [`crate::report::Tier::write_bytes_per_s`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_bytes_per_s: Option<Estimate>,
-    /// See [`crate::report::Tier::copy_bytes_per_s`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_bytes_per_s: Option<Estimate>,
-    /// See [`crate::report::Tier::triad_bytes_per_s`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub triad_bytes_per_s: Option<Estimate>,
-    /// See [`crate::report::Tier::idle_latency_ns`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_latency_ns: Option<Estimate>,
-    /// See [`crate::report::Tier::loaded_latency_ns`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loaded_latency_ns: Option<Estimate>,
-    /// See [`crate::report::Tier::random_read_iops`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random_read_iops: Option<Estimate>,
 }
 
 impl Figures {
-    /// What they are worth together.
     #[must_use]
     pub fn quality(&self) -> Quality {
         let measured = || self.all().into_iter().flatten().filter(|figure| figure.samples > 0);
@@ -55,7 +47,6 @@ impl Figures {
         }
     }
 
-    /// The figures to one decimal.
     #[must_use]
     pub fn rounded(self) -> Self {
         Self {
@@ -82,7 +73,6 @@ impl Figures {
     }
 }
 
-/// What the figures of a tier are worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Quality {
     /// Whether something was measured and every interval got as narrow as asked.

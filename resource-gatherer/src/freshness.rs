@@ -13,93 +13,47 @@ use crate::{
     report::Tier,
 };
 
-/// Memory of a node that differs by at most one part of so many is the same: what the kernel itself takes at
-/// the start changes a little, and so does the memory of a guest.
+/// Memory of a node counts as the same if it differs by at most one part of this many: what the kernel itself
+/// takes at the start changes a little, and so does the memory of a guest.
 const MEMORY_PARTS: u64 = 16;
 
-/// Why figures are not those of the host as it is now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stale {
-    /// They are of another host.
     #[error("measured on the host {was}, and this is {now}")]
-    OtherHost {
-        /// The host of the figures.
-        was: String,
-        /// This host.
-        now: String,
-    },
-    /// It is not known how the host was started then.
+    OtherHost { was: String, now: String },
     #[error("measured by a version that noted no boot configuration")]
     NoBoot,
-    /// Another kernel runs.
     #[error("the kernel was {was}, is {now} now")]
-    Kernel {
-        /// Its release then.
-        was: String,
-        /// Its release now.
-        now: String,
-    },
-    /// The kernel was started with other parameters.
+    Kernel { was: String, now: String },
     #[error("the kernel command line had {was:?}, has {now:?} now")]
     Parameters {
-        /// Those that bear on speed, then.
+        /// The parameters that bear on speed, then.
         was: String,
-        /// The same now.
         now: String,
     },
-    /// The node is gone.
     #[error("NUMA node {0} is gone")]
     NodeGone(u32),
-    /// The node was not there.
     #[error("NUMA node {0} was not there")]
     NodeNew(u32),
-    /// The node has more or less memory.
     #[error("memory of node {node} was {was}, is {now} now")]
-    Memory {
-        /// The number of the node.
-        node: u32,
-        /// All its memory then.
-        was: Bytes,
-        /// All its memory now.
-        now: Bytes,
-    },
-    /// The node has other CPUs.
+    Memory { node: u32, was: Bytes, now: Bytes },
     #[error("CPUs of node {node} were {was:?}, are {now:?} now")]
-    Cpus {
-        /// The number of the node.
-        node: u32,
-        /// Its CPUs then.
-        was: String,
-        /// Its CPUs now.
-        now: String,
-    },
-    /// The directory is on another type of file system.
+    Cpus { node: u32, was: String, now: String },
     #[error("{} was {was}, is {now} now", .place.display())]
-    FileSystem {
-        /// The directory.
-        place: PathBuf,
-        /// The type then.
-        was: String,
-        /// The type now.
-        now: String,
-    },
-    /// The directory is on another device or server.
+    FileSystem { place: PathBuf, was: String, now: String },
     #[error("{} was on {was}, is on {now} now", .place.display())]
     Device {
-        /// The directory.
         place: PathBuf,
         /// Source and number of the device then.
         was: String,
-        /// The same now.
         now: String,
     },
-    /// It is not known what the directory is, or was, mounted from.
     #[error("{} is on no known mount", .0.display())]
     NoMount(PathBuf),
 }
 
-/// Whether the figures of `tier`, measured on the host as it was `then`, are those of the host `now`.
+/// Checks whether figures of `tier` from the host `then` still hold for the host `now`.
 ///
 /// # Errors
 ///
@@ -111,8 +65,6 @@ pub fn tier(then: &Inventory, now: &Inventory, tier: &Tier) -> Result<(), Stale>
     }
 }
 
-/// Whether figures of the memory of `nodes` are still right.
-///
 /// # Errors
 ///
 /// The first thing that changed.
@@ -135,7 +87,7 @@ pub fn memory(then: &Inventory, now: &Inventory, nodes: &[u32]) -> Result<(), St
     })
 }
 
-/// Whether figures of the directory `measured` are right for the directory `wanted`, which may be the same.
+/// Checks whether figures of the directory `measured` hold for the directory `wanted`, which may be the same.
 ///
 /// # Errors
 ///
@@ -165,8 +117,6 @@ pub fn directory(
     Ok(())
 }
 
-/// Whether figures of a bucket are still right.
-///
 /// # Errors
 ///
 /// The first thing that changed.
@@ -189,7 +139,7 @@ fn boot(then: &Inventory, now: &Inventory) -> Result<(), Stale> {
     Ok(())
 }
 
-/// The CPUs of every node that has any, then or now.
+/// Compares the CPUs of every node that has any, then or now.
 fn cpus(then: &Inventory, now: &Inventory) -> Result<(), Stale> {
     let of = |inventory: &Inventory, node: u32| {
         let node = inventory.nodes.iter().find(|it| it.id == node);
@@ -210,7 +160,8 @@ fn is_other(was: Bytes, now: Bytes) -> bool {
     was.0.abs_diff(now.0) > was.0.max(now.0) / MEMORY_PARTS
 }
 
-/// What a mount is on. The kernel numbers file systems without a block device (major 0) anew at every boot.
+/// Identifies the device or server of a mount. The kernel numbers file systems without a block device (major
+/// 0) anew at every boot.
 fn device(mount: &Mount) -> String {
     let is_block = !mount.device.starts_with("0:");
     if is_block { format!("{} ({})", mount.source, mount.device) } else { mount.source.clone() }
@@ -238,7 +189,7 @@ mod tests {
         Inventory::read(Sysroot(machine.path())).unwrap()
     }
 
-    /// What is said of the memory of all nodes after a change, or of a directory.
+    /// The text of [`Stale`] for the memory of all nodes after a change, or for a directory.
     fn said(change: impl Fn(&FakeSysroot), directory: Option<&str>) -> String {
         let machine = machine();
         let then = read(&machine);

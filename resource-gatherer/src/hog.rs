@@ -31,7 +31,6 @@ pub use self::{
 };
 use crate::sysroot::{ReadError, Sysroot};
 
-/// A hog at work.
 #[derive(Debug)]
 pub struct Hog {
     memory: HeldMemory,
@@ -42,84 +41,51 @@ pub struct Hog {
     last_goal: Goal,
 }
 
-/// What a hog shall do.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where it takes memory.
     pub locality: Locality,
-    /// What it holds, step by step.
     pub profile: Profile,
-    /// Until when, counted from the first amount held; `None` for once through the profile.
+    /// Counted from the first amount held; `None` for once through the profile.
     pub limit: Option<Nanoseconds>,
-    /// How long it may take until it holds the first amount.
+    /// The longest wait for the first amount.
     pub wait: Nanoseconds,
 }
 
-/// Why a hog cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HogError {
-    /// There is no such node.
     #[error("NUMA node {} has no memory on this host; see /sys/devices/system/node/has_memory",
         .node.0)]
-    AbsentNode {
-        /// The node that was asked for.
-        node: NumaNode,
-    },
-    /// The memory of the node belongs to a GPU.
+    AbsentNode { node: NumaNode },
     #[error("NUMA node {} is memory of a GPU, which is never a tier; name another node", .node.0)]
-    GpuNode {
-        /// The node that was asked for.
-        node: NumaNode,
-    },
-    /// The kernel's files do not tell how much memory there is.
+    GpuNode { node: NumaNode },
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The place has no more than what shall be left.
     #[error("cannot leave {left}: there are {total} in all, so nothing would be held; leave less")]
-    LeavesAll {
-        /// What it was told to leave.
-        left: Bytes,
-        /// What the place has.
-        total: Bytes,
-    },
-    /// No machine of this size can hold so much.
+    LeavesAll { left: Bytes, total: Bytes },
     #[error(
         "cannot hold {wanted}: of {total} at least {floor} stay with others; take at most {most}"
     )]
-    TooMuch {
-        /// What it was told to hold.
-        wanted: Bytes,
-        /// What the place has.
-        total: Bytes,
-        /// What others keep in any case.
-        floor: Bytes,
-        /// The most that could be asked for.
-        most: Bytes,
-    },
+    TooMuch { wanted: Bytes, total: Bytes, floor: Bytes, most: Bytes },
 }
 
-/// When the next step of a hog is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// At once: it is on its way to its goal.
+    /// The hog is on its way to its goal.
     AtOnce,
-    /// After a moment: it rests.
+    /// The hog rests.
     Later,
-    /// Never: it is over.
     Over(Ending),
 }
 
-/// All that is not locked is touched once in so many steps in which a hog rests: with ten a second
-/// every 30 s, half of what the kernel's proactive reclaim (DAMON) usually waits for.
+/// All memory that is not locked is touched once in this many steps at rest: at ten a second that is every 30
+/// s, half of what the kernel's proactive reclaim (DAMON) usually waits for.
 const TOUCH_ROUND: u64 = 300;
 
-/// The least that is touched at once.
+/// The least amount that is touched at once.
 const TOUCH_MIN: Bytes = Bytes::mib(2);
 
 impl Hog {
-    /// A hog that holds nothing yet.
-    ///
     /// # Errors
     ///
     /// [`HogError::TooMuch`] if a step of the profile could not even be held alone, [`HogError::LeavesAll`] if it
@@ -152,31 +118,29 @@ impl Hog {
         Ok(Self { memory, observer, controller, last: None, last_goal })
     }
 
-    /// What it holds.
     #[must_use]
     pub fn held(&self) -> Bytes {
         self.memory.held()
     }
 
-    /// What of it the kernel may not move to swap.
+    /// Held memory that the kernel may not move to swap.
     #[must_use]
     pub fn locked(&self) -> Bytes {
         self.memory.locked()
     }
 
-    /// Whether its profile runs: it holds or held its first amount.
+    /// Whether the profile runs, as it does from the first amount held.
     #[must_use]
     pub fn has_started(&self) -> bool {
         self.controller.has_started()
     }
 
-    /// What it shall hold at `now`, if anything.
     #[must_use]
     pub fn goal(&self, now: Nanoseconds) -> Option<Goal> {
         self.controller.goal(now).map(|(_, goal)| goal)
     }
 
-    /// How much it would hold if it had reached its goal at the last observation.
+    /// The amount that would be held at the goal, by the last observation.
     #[must_use]
     pub fn target(&self, now: Nanoseconds) -> Bytes {
         match (self.goal(now), self.last) {
@@ -189,7 +153,6 @@ impl Hog {
         }
     }
 
-    /// What happened so far.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.controller.record
@@ -252,7 +215,6 @@ impl Hog {
     }
 }
 
-/// The message with that of its source.
 fn with_source(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }

@@ -41,43 +41,30 @@ pub use self::{
 };
 use crate::sysroot::{ReadError, Sysroot, optional};
 
-/// Everything that is known about a node without measuring.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Inventory {
-    /// The name of the host.
     pub host: String,
-    /// How its kernel was started; `None` in reports of versions that did not note it.
+    /// `None` in reports of versions that did not note it.
     #[serde(default)]
     pub boot: Option<Boot>,
-    /// The memory of the host.
     pub memory: Memory,
-    /// Its NUMA nodes in ascending order; at least one.
+    /// In ascending order; at least one.
     pub nodes: Vec<Node>,
-    /// Its processor model and CPUs.
     pub processor: Processor,
-    /// Its data caches, each once.
+    /// Data caches, each once.
     pub caches: Vec<Cache>,
-    /// Its CXL devices and regions.
     pub cxl: Cxl,
-    /// Its DAX devices, by name.
+    /// By name.
     pub dax: Vec<DaxDevice>,
-    /// The tiers that the kernel made.
     pub kernel_tiers: Vec<KernelTier>,
-    /// How the kernel places and moves pages.
     pub placement: Placement,
-    /// The mounts of this process.
     pub mounts: Vec<Mount>,
-    /// What this process may use.
     pub allowed: Allowed,
-    /// The memory limit of this process's control group.
     pub cgroup: Option<CgroupMemory>,
-    /// Whether hwloc was asked too.
     pub hwloc: bool,
 }
 
 impl Inventory {
-    /// Reads the tree below `sysroot`.
-    ///
     /// # Errors
     ///
     /// A file that every Linux provides is missing, or a file does not say what the kernel documents.
@@ -143,7 +130,7 @@ impl Inventory {
         )
     }
 
-    /// What the last-level caches of the CPUs of `node` hold together.
+    /// The sum of the last-level caches of the CPUs of `node`.
     #[must_use]
     pub fn last_level_cache_bytes(&self, node: &Node) -> u64 {
         let local = |cache: &&Cache| cache.cpus.iter().any(|cpu| node.cpus.contains(cpu));
@@ -153,7 +140,7 @@ impl Inventory {
     }
 }
 
-/// The name of the host; empty where the kernel tells none.
+/// Empty where the kernel tells none.
 #[must_use]
 pub fn host_name(sysroot: Sysroot<'_>) -> String {
     optional(&sysroot.join("proc/sys/kernel/hostname")).unwrap_or_default()

@@ -5,7 +5,8 @@
 //! [`calibrate`] takes the few figures that a job needs where no report has them, and [`freshness`] says
 //! whether those of an earlier one still hold.
 //! [`available`] watches what is left while a job runs, and [`hog`] takes it away on purpose; [`doctor`] says
-//! what of a node cannot be used, and the fix; [`training_process`] where a trainer runs. Jobs, policies and budgets are unknown here.
+//! what of a node cannot be used, and the fix; [`training_process`] where a trainer runs. Jobs, policies and
+//! budgets are unknown here.
 //!
 //! # Example
 //!

@@ -53,60 +53,43 @@ pub use crate::{
     },
 };
 
-/// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// The inventory could not be read.
     #[error(transparent)]
     Inventory(#[from] ReadError),
-    /// A directory that shall be measured is not there.
     #[error("cannot measure {path}: {1}; name a directory that exists", path = .0.display())]
     NoDirectory(PathBuf, #[source] io::Error),
-    /// No thread could be started to measure on.
     #[error("cannot start a thread to measure on: {0}")]
     Thread(#[source] io::Error),
-    /// A URL names no bucket.
     #[cfg(feature = "object-store")]
     #[error(transparent)]
     Bucket(#[from] object_store::ObjectStoreError),
-    /// The caller wanted it to stop.
     #[error("interrupted before the report was complete")]
     Interrupted,
 }
 
-/// How far the probe is; told before each step and once at the end.
+/// Told before each step, and once at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// The step that comes next.
     pub step: Step,
-    /// How many steps are behind.
     pub done: usize,
-    /// How many there are.
     pub total: usize,
-    /// It takes at most about this much longer.
+    /// The longest time that is left, about.
     pub left: Nanoseconds,
 }
 
-/// A step of the probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Memory of `target`, read from CPUs of `initiator`.
     Memory {
-        /// Where the reader runs.
         initiator: NumaNode,
-        /// Where the memory lies.
         target: NumaNode,
-        /// Which part of the work on them.
         part: Part,
     },
-    /// A directory is measured.
     Directory(PathBuf),
     /// A bucket, by its number among those that the settings name, from 1; its URL may be secret.
     ObjectStore(usize),
-    /// Copies of chunks from tier to tier.
     Transfers,
-    /// Everything is measured and is sorted now.
     Classification,
 }
 
@@ -139,7 +122,7 @@ pub fn probe(
     probe_until(settings, &mut || false, progress)
 }
 
-/// As [`probe`], unless `stop` says so before; then memory, threads and files are given back.
+/// As [`probe`], but ends early once `stop` returns true; then memory, threads and files are given back.
 ///
 /// `stop` is asked about ten times a second.
 ///
@@ -222,7 +205,8 @@ fn bucket_count(_settings: &ProbeSettings) -> usize {
     0
 }
 
-/// What is left out before anything is measured: memory that makes no tier, and what a budget leaves out.
+/// Everything that is left out before the first measurement: memory that makes no tier, and what the budget
+/// leaves out.
 fn skipped_by(
     budget: Budget,
     inventory: &Inventory,

@@ -1,4 +1,4 @@
-//! What `tierfeed tiers probe` found, as JSON that other commands and other programs read.
+//! The findings of `tierfeed tiers probe`, as JSON that other commands and other programs read.
 //!
 //! 1. A figure that was not measured is `null`; nothing is derived from a table of typical values.
 //! 2. An emulated tier carries the figures that its settings state, and says `emulated`.
@@ -34,42 +34,31 @@ use crate::{
     inventory::Inventory,
 };
 
-/// The version of the document; another one is refused when read.
+/// The version of the document; a document of another version is refused.
 pub const FORMAT: u32 = 2;
 
-/// What a probe found, as one document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The version of the document, [`FORMAT`].
     pub format: u32,
-    /// The name of the host.
     pub host: String,
     /// The tiers, fastest first.
     pub tiers: Vec<Tier>,
     /// Idle latency and read bandwidth from node to node.
     pub numa: Matrix,
-    /// Every measured pair of NUMA nodes, in full.
     pub pairs: Vec<Pair>,
-    /// Every measured directory, in full.
     pub storage: Vec<Storage>,
-    /// Every measured bucket, in full.
     pub object_stores: Vec<ObjectStore>,
     /// Chunk copies for each ordered pair of tiers.
     pub transfers: Vec<Transfer>,
-    /// The tiers as each node with CPUs sees them.
     pub views: Vec<View>,
-    /// Measured figures beside those of the firmware and the kernel.
     pub comparisons: Vec<Comparison>,
-    /// What was left out.
     pub skipped: Vec<Skipped>,
-    /// How the machine was set meanwhile.
     pub conditions: Conditions,
-    /// What the host has.
     pub inventory: Inventory,
 }
 
 impl Report {
-    /// What it decided, for a later classification of the same host.
+    /// Its decisions, for a later classification of the same host.
     pub(crate) fn classification(&self) -> Classification {
         Classification {
             host: self.host.clone(),
@@ -79,23 +68,20 @@ impl Report {
     }
 }
 
-/// One tier with its figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tier {
     /// Its kind, with `-2`, `-3` behind it where there are several of one kind.
     pub name: String,
-    /// The kind of tier.
     #[serde(with = "kind_name")]
     pub kind: Kind,
     /// The memory node that the figures are of, `None` for a directory or an emulated tier.
     pub numa_node: Option<u32>,
-    /// All memory nodes of the tier.
     pub numa_nodes: Vec<u32>,
-    /// The directory, `None` for memory.
+    /// `None` for memory.
     pub path: Option<PathBuf>,
     /// All bytes of the nodes or of the file system, or the stated capacity; `None` where not known.
     pub capacity_bytes: Option<u64>,
-    /// What of it was free at the time of the report; `None` for an emulated tier or where not known.
+    /// Free at the time of the report; `None` for an emulated tier or where not known.
     pub free_bytes: Option<u64>,
     /// Sequential reads; of memory, by the number of threads that reads fastest; of a directory, several in
     /// flight.
@@ -109,23 +95,21 @@ pub struct Tier {
     pub triad_bytes_per_s: Option<u64>,
     /// A dependent load; for a directory, a random read of 4 KiB at depth 1.
     pub idle_latency_ns: Option<f64>,
-    /// The same while other cores read the node at half of the rate at which they do at most.
+    /// The same while other cores read the node at half of their highest rate.
     pub loaded_latency_ns: Option<f64>,
     /// Random reads of 4 KiB, [`crate::probe::RANDOM_READ_DEPTH`] in flight.
     pub random_read_iops: Option<u64>,
     /// Whether the speed is imposed on other memory instead of measured.
     pub emulated: bool,
-    /// What its memory is made of; `None` for a directory or an emulated tier.
+    /// `None` for a directory or an emulated tier.
     pub memory: Option<MemoryClass>,
-    /// What its place among the tiers rests on.
     pub source: Basis,
     /// Whether the page cache was bypassed; `None` for memory.
     pub access: Option<Access>,
-    /// What the figures are worth.
     pub quality: Quality,
     /// The figures with their confidence intervals, as measured or stated.
     pub estimates: Figures,
-    /// What a reader of the figures should know, for instance why there are none.
+    /// For instance the reason why there are no figures.
     pub remarks: Vec<String>,
 }
 
@@ -137,13 +121,11 @@ impl Tier {
     }
 }
 
-/// What the place of a tier among the others rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
-    /// Its own measured figures.
     Measured,
-    /// What the firmware states.
+    /// Ratings of the firmware.
     Rated,
     /// What the settings of an emulated tier state.
     Stated,
@@ -158,7 +140,7 @@ pub enum Basis {
 pub struct Matrix {
     /// The numbers of the nodes, for rows and columns alike.
     pub nodes: Vec<u32>,
-    /// Idle latency, `None` where not measured.
+    /// `None` where not measured.
     pub latency_ns: Vec<Vec<Option<f64>>>,
     /// Read bandwidth by the number of threads that reads fastest, `None` where not measured.
     pub read_bytes_per_s: Vec<Vec<Option<u64>>>,

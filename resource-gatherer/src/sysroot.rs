@@ -12,23 +12,13 @@ use std::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sysroot<'root>(pub &'root Path);
 
-/// A file of the tree that is there but says something else than it should.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The file could not be read.
     #[error("cannot read {path}: {1}", path = .0.display())]
     Unreadable(PathBuf, #[source] io::Error),
-    /// The file could be read, but its text (shortened) is not what the kernel documents.
     #[error("{path}: found {found:?}, expected {expected}", path = .path.display())]
-    Malformed {
-        /// The path of the file.
-        path: PathBuf,
-        /// What it says, shortened.
-        found: String,
-        /// What it should say.
-        expected: &'static str,
-    },
+    Malformed { path: PathBuf, found: String, expected: &'static str },
 }
 
 impl Sysroot<'_> {
@@ -44,21 +34,20 @@ impl Sysroot<'_> {
         self.0 == Path::new("/")
     }
 
-    /// Where `path`, absolute or not, lies in this tree.
+    /// Maps `path`, absolute or not, into this tree.
     #[must_use]
     pub fn join(self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Where `path` of this tree leads with all its links followed; `None` if it leads nowhere, or out
-    /// of the tree.
+    /// The target of `path` of this tree with all its links followed; `None` if there is none, or if it lies
+    /// outside the tree.
     pub(crate) fn resolve(self, path: &Path) -> Option<PathBuf> {
         let root = self.0.canonicalize().ok()?;
         path.canonicalize().ok().filter(|place| place.starts_with(root))
     }
 
-    /// The text of a file that must be there.
     pub(crate) fn require(self, path: &str) -> Result<String, ReadError> {
         let path = self.join(path);
         fs::read_to_string(&path).map_err(|source| ReadError::Unreadable(path, source))
@@ -73,16 +62,15 @@ pub(crate) fn optional(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The number in a file, or `None` where there is none.
 pub(crate) fn optional_number(path: &Path) -> Option<u64> {
     optional(path)?.parse().ok()
 }
 
-/// What `parse` makes of a file, or `None` where the kernel does not provide it.
+/// The result of `parse` on a file, or `None` where the kernel does not provide the file.
 ///
 /// # Errors
 ///
-/// The file is there, but `parse` makes nothing of it.
+/// The file is there, but `parse` returns `None`.
 pub(crate) fn parsed<T>(
     path: &Path,
     expected: &'static str,
@@ -110,7 +98,7 @@ pub(crate) fn optional_node(path: &Path) -> Option<u32> {
     optional(path)?.parse().ok()
 }
 
-/// The name of what a link leads to.
+/// The last component of the target of a link.
 pub(crate) fn link_name(link: &Path) -> Option<String> {
     Some(fs::read_link(link).ok()?.file_name()?.to_str()?.to_owned())
 }
@@ -134,7 +122,6 @@ pub(crate) fn numbered_entries(directory: &Path, prefix: &str) -> Vec<u32> {
     numbers
 }
 
-/// An error about the text of `path`.
 pub(crate) fn malformed(path: PathBuf, text: &str, expected: &'static str) -> ReadError {
     ReadError::Malformed { path, found: text.chars().take(60).collect(), expected }
 }

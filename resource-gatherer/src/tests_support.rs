@@ -16,12 +16,10 @@ pub(crate) struct FakeSysroot {
 }
 
 impl FakeSysroot {
-    /// The machine called `name` in `fixtures/`.
     pub(crate) fn machine(name: &str) -> Self {
         Self::of(&tree::parse(&tree::text(name)))
     }
 
-    /// A machine with these files and links.
     pub(crate) fn of(entries: &[(String, tree::Entry)]) -> Self {
         let fake = Self { root: tempfile::tempdir().unwrap() };
         entries.iter().for_each(|(path, entry)| fake.put(path, entry));
@@ -35,7 +33,6 @@ impl FakeSysroot {
         }
     }
 
-    /// Removes a file or a link if it is there.
     pub(crate) fn remove(&self, path: &str) {
         if let Err(error) = fs::remove_file(self.at(path)) {
             assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{path}");
@@ -99,7 +96,6 @@ impl FakeSysroot {
         symlink(target, path).unwrap();
     }
 
-    /// Puts nodes online, with one row of distances each.
     pub(crate) fn nodes(&self, ids: &[u32], distances: &[&[u8]]) {
         let list: Vec<String> = ids.iter().map(u32::to_string).collect();
         self.write("sys/devices/system/node/online", &(list.join(",") + "\n"));
@@ -109,7 +105,6 @@ impl FakeSysroot {
         }
     }
 
-    /// Gives a node its CPUs and its memory.
     pub(crate) fn node(&self, id: u32, cpus: &str, kibibytes: u64) {
         let free = kibibytes / 2;
         let memory = format!("Node {id} MemTotal: {kibibytes} kB\nNode {id} MemFree: {free} kB\n");

@@ -1,4 +1,4 @@
-//! Tells where a training process runs: on which CPUs, and beside which GPU.
+//! Finds the CPUs on which a training process runs, and the node of its GPU.
 
 use std::fs;
 
@@ -46,8 +46,8 @@ pub fn gpu_node_of(sysroot: Sysroot<'_>, process: u32) -> Option<u32> {
     *gpus.get(own)?
 }
 
-/// The NUMA node of each GPU of the host, in the order of their PCI addresses, which numbers them; `None`
-/// where the firmware does not tell.
+/// The NUMA node of each GPU of the host, in the order of the PCI addresses, which is the order of GPU
+/// numbers; `None` where the firmware does not tell.
 #[must_use]
 pub fn gpu_nodes(sysroot: Sysroot<'_>) -> Vec<Option<u32>> {
     let directory = sysroot.join("sys/bus/pci/devices");

@@ -151,7 +151,7 @@ fn the_limit_of_a_control_group_is_seen_from_a_group_within() {
     assert!(available.bytes_on(NumaNode(Topology::here().far())) <= Bytes::mib(128));
 }
 
-/// So little that even a device of which every access is trapped is measured in seconds.
+/// So little that it takes only seconds even on a device that traps every access.
 static MEASURED: LazyLock<Measured> = LazyLock::new(|| {
     let settings = ProbeSettings {
         sysroot: "/".into(),
@@ -182,7 +182,6 @@ static MEASURED: LazyLock<Measured> = LazyLock::new(|| {
 
 struct Measured {
     report: Report,
-    /// The kernel's setting before and after.
     demotion: [String; 2],
 }
 

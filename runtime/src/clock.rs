@@ -14,14 +14,12 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts at 0 now.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the shell's only clock")]
     pub fn start() -> Self {
         Self { origin: Instant::now(), host_origin: monotonic_now() }
     }
 
-    /// The instant at which it showed 0.
     #[must_use]
     pub fn origin(&self) -> Instant {
         self.origin
@@ -34,13 +32,11 @@ impl Clock {
         Nanoseconds(time.0.saturating_sub(self.host_origin.0))
     }
 
-    /// A stop-watch that starts now.
     #[must_use]
     pub fn stopwatch(&self) -> Stopwatch {
         Stopwatch { clock: *self, begun: self.now(), cpu: cpu_now() }
     }
 
-    /// Time since the start.
     #[must_use]
     pub fn now(&self) -> Nanoseconds {
         // No process runs for the 584 years that fit.
@@ -48,10 +44,8 @@ impl Clock {
     }
 }
 
-/// How long something took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Elapsed {
-    /// Elapsed wall-clock time.
     pub wall: Nanoseconds,
     /// CPU time of the thread meanwhile.
     pub cpu: Nanoseconds,
@@ -66,13 +60,12 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// When it was started.
     #[must_use]
     pub fn begun(&self) -> Nanoseconds {
         self.begun
     }
 
-    /// Since the start of the stop-watch, on the same thread.
+    /// Must be called on the thread that started the stop-watch.
     #[must_use]
     pub fn elapsed(&self) -> Elapsed {
         let since =
@@ -81,7 +74,6 @@ impl Stopwatch {
     }
 }
 
-/// CPU time of this thread so far.
 fn cpu_now() -> Nanoseconds {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let whole = u64::try_from(time.tv_sec).unwrap_or_default().saturating_mul(1_000_000_000);

@@ -25,37 +25,21 @@ use crate::whole_file::is_unfinished;
 /// No process takes longer to write a file that is kept for later runs.
 const UNFINISHED_FOR_MAX: Duration = Duration::from_secs(3600);
 
-/// Why there is no index to work with.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
-    /// The dataset cannot be indexed, or its index cannot be stored.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// The manager knows another number of datasets.
     #[error(
         "the manager knows {found} datasets beside the first, the job has {expected}; every node must run \
          the same version of tierfeed"
     )]
-    OtherNumber {
-        /// Datasets beside the first in the job.
-        expected: usize,
-        /// Those that the manager has an index of.
-        found: usize,
-    },
-    /// The dataset on this host differs from the manager's.
+    OtherNumber { expected: usize, found: usize },
     #[error(
         "{place}: index {found:016x}, but the manager works with {expected:016x}; \
          every node must see the same files with the same sizes and times"
     )]
-    Differs {
-        /// The source of the dataset.
-        place: Location,
-        /// The fingerprint of the manager's index.
-        expected: u64,
-        /// The fingerprint of the index on this host.
-        found: u64,
-    },
+    Differs { place: Location, expected: u64, found: u64 },
 }
 
 impl DatasetError {
@@ -69,8 +53,8 @@ impl DatasetError {
     }
 }
 
-/// Where the index of a further dataset of a job is, whose first dataset has its index at `first`: there, unless
-/// the job names another path.
+/// The path of the index of a further dataset, for a job whose first dataset has its index at `first`: beside
+/// that, unless the job names another path.
 #[must_use]
 pub fn further_index(dataset: &FurtherDataset, first: &Path) -> PathBuf {
     let path = dataset.index.clone().unwrap_or_else(|| {
@@ -80,7 +64,7 @@ pub fn further_index(dataset: &FurtherDataset, first: &Path) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// Removes the files of a folder with this extension that were not used for longest, so that so many stay. Another
+/// Removes the least recently used files of a folder with this extension, so that `files_max` stay. Another
 /// process may do so at the same time.
 fn remove_oldest(folder: &Path, extension: &str, files_max: usize) -> io::Result<()> {
     remove_unfinished(folder, SystemTime::now())?;
@@ -98,7 +82,7 @@ fn remove_oldest(folder: &Path, extension: &str, files_max: usize) -> io::Result
     kept.iter().take(surplus).try_for_each(|(_, path)| if_there(fs::remove_file(path)).map(drop))
 }
 
-/// Removes what processes left behind that ended before they gave a new file its name.
+/// Removes the files of processes that ended before they gave a new file its name.
 fn remove_unfinished(folder: &Path, now: SystemTime) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -124,12 +108,8 @@ fn if_there<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// [`Index::build`], with its warnings, and one if the kernel does not confine the indexer of HDF5, whose files may be
-/// hostile.
-///
-/// # Errors
-///
-/// If the dataset cannot be read.
+/// [`Index::build`], with its warnings, and one if the kernel does not confine the indexer of HDF5, whose
+/// files may be hostile.
 pub fn build(
     dataset: &Dataset,
     previous: Option<&Index>,
@@ -163,12 +143,8 @@ pub fn few_samples(format: &Format, samples: u32, ranks: u32, batch_size: u32) -
     })
 }
 
-/// Opens the index at `path` if it is that of `dataset` as it is now, else builds it and stores it
-/// there. Calls `progress` while it builds.
-///
-/// # Errors
-///
-/// If the dataset cannot be read, or the index cannot be written.
+/// Opens the index at `path` if it is that of `dataset` as it is now, else builds it and stores it there.
+/// Calls `progress` while it builds.
 pub fn open_or_build(
     dataset: &Dataset,
     path: &Path,

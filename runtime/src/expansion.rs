@@ -7,7 +7,6 @@ use tierfeed_resource_gatherer::{Inventory, inventory};
 
 use crate::observe::report::ExpansionEntry;
 
-/// The memory policy that a user asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestedPolicy {
     /// The default: main memory first.
@@ -18,10 +17,9 @@ pub enum RequestedPolicy {
     Weighted,
 }
 
-/// The memory policy of a training and its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expansion {
-    /// The policy: `preferred-many` or `weighted-interleave`.
+    /// `preferred-many` or `weighted-interleave`.
     pub policy: &'static str,
     /// The NUMA nodes of main memory.
     pub main_memory: Vec<u32>,
@@ -32,33 +30,25 @@ pub struct Expansion {
     mode: Mode,
 }
 
-/// Why a training cannot get more memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpansionError {
-    /// The host has no CXL memory.
     #[error(
         "--expand-memory: this host has no memory behind CXL, but {} NUMA node(s) of main memory; \
          name one of them as tiers.cxl-memory.numa_nodes to let it play CXL memory; \
          `tierfeed tiers probe` says what there is", .main_memory.len()
     )]
-    NoCxl {
-        /// The NUMA nodes of the host.
-        main_memory: Vec<u32>,
-    },
-    /// The job names all nodes as CXL memory.
+    NoCxl { main_memory: Vec<u32> },
     #[error(
         "--expand-memory: tiers.cxl-memory.numa_nodes names every NUMA node of this host; leave one that is \
          main memory"
     )]
     NoMainMemory,
-    /// The kernel has no weighted interleave.
     #[error(
         "--expand-memory weighted: this kernel has no weighted interleave, Linux 6.9 has; \
          take preferred-many"
     )]
     NoWeights,
-    /// The kernel refused the policy.
     #[error("--expand-memory: {0}")]
     Refused(#[from] InterleaveError),
 }
@@ -66,10 +56,6 @@ pub enum ExpansionError {
 impl Expansion {
     /// The policy that the host can offer for what was requested. Nodes that the job has `named` as memory
     /// behind CXL are none of main memory.
-    ///
-    /// # Errors
-    ///
-    /// [`ExpansionError`] if the host has no such memory, or the kernel no such policy.
     pub fn plan(
         requested: RequestedPolicy,
         inventory: &Inventory,

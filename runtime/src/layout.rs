@@ -55,10 +55,8 @@ pub use unused::UnusedTier;
 
 use crate::schedule::{self, Terms};
 
-/// One tier of the job on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierLayout {
-    /// The settings of the data plane.
     pub settings: TierSettings,
     /// The initial budget of the job, staging included.
     pub budget: Bytes,
@@ -68,24 +66,19 @@ pub struct TierLayout {
     pub pool: Pool,
     /// The share that the job asked for; `None` if it asked for a size, which does not adapt.
     pub share: Option<Percent>,
-    /// Whether the tier is real or emulated.
     pub origin: Origin,
     /// Whether trainers read samples in place; `None` for files, which they cannot.
     pub direct: Option<Choice>,
     /// The measurement that decided the number of copy threads, if there is one.
     pub writers: Option<WriteRates>,
-    /// Its figures, its use, and why it stands where it does.
     pub standing: Standing,
 }
 
-/// What is known of a tier, and the place among the others that it got for it.
+/// The figures of a tier, and the place among the others that follows from them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// Its speed.
     pub figures: Figures,
-    /// What it is used for.
     pub role: Role,
-    /// Its place and the reason, in a sentence.
     pub decision: String,
 }
 
@@ -99,27 +92,22 @@ impl Default for Standing {
 /// A tier of the job that is not used on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The kind of the tier.
     pub kind: Kind,
     /// The budget that it would have had.
     pub budget: Bytes,
-    /// Whether the tier is real or emulated.
     pub origin: Origin,
-    /// Its figures, and why it is not used.
     pub standing: Standing,
 }
 
-/// All tiers of the job on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// Staging memory of each rank of the node, in bytes.
     pub arena: Bytes,
-    /// Where it lies, in the order of addresses: in main memory, and behind it in the tiers that it extends
+    /// The parts of it in the order of addresses: in main memory, and behind it in the tiers that it extends
     /// into if main memory holds no batch.
     pub staging: Vec<StagingPart>,
     /// The cache tiers, fastest first; the position is the tier's id in the session.
     pub tiers: Vec<TierLayout>,
-    /// The tiers that are not used.
     pub left_out: Vec<LeftOut>,
     /// The unit in which the tiers grow.
     pub chunk: Bytes,
@@ -127,13 +115,11 @@ pub struct Layout {
     pub depth: u32,
     /// The most that a later schedule may make of it.
     pub depth_max: u32,
-    /// Operations at a time.
     pub windows: LinkWindows,
     /// Room of the tiers for samples to come, by the first schedule.
     pub first_room: Bytes,
-    /// How samples are transformed, if the job has a transform.
+    /// `None` in a job without a transform.
     pub transforming: Option<Transforming>,
-    /// The speed of the cold store below the tiers.
     pub cold: Figures,
 }
 
@@ -147,84 +133,44 @@ pub enum Overcommit {
     Allowed,
 }
 
-/// Why the node cannot do what the job asks.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// The tiers do not fit.
     #[error(transparent)]
     Budget(#[from] BudgetError),
-    /// The node cannot be measured.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// The job names a NUMA node that the host does not have.
     #[error(
         "tiers.cxl-memory.numa_nodes: {}: this host has no such NUMA node; it has {present}; \
          name one of them, or add emulate to let main memory play it", .node.0
     )]
-    NoNumaNode {
-        /// The NUMA node in the job file.
-        node: NumaNode,
-        /// The NUMA nodes of the host.
-        present: String,
-    },
-    /// The RAM disk shall lie on a NUMA node that the host does not have.
+    NoNumaNode { node: NumaNode, present: String },
     #[error(
         "tiers.scratch.numa_node: {}: this host has no such NUMA node; it has {present}; \
          name one of them, or remove the key", .node.0
     )]
-    NoScratchNode {
-        /// The NUMA node in the job file.
-        node: NumaNode,
-        /// The NUMA nodes of the host.
-        present: String,
-    },
-    /// The job names memory of a GPU.
+    NoScratchNode { node: NumaNode, present: String },
     #[error(
         "{key}: {}: this is memory of a GPU, which is never a tier; name one of {present}, or remove the key",
         .node.0
     )]
-    GpuMemory {
-        /// The key of the job file.
-        key: &'static str,
-        /// The NUMA node in the job file.
-        node: NumaNode,
-        /// The NUMA nodes of the host that may be named.
-        present: String,
-    },
-    /// The job wants memory behind CXL on a node without any.
+    GpuMemory { key: &'static str, node: NumaNode, present: String },
     #[error(
         "tiers.cxl-memory: this host has no memory behind CXL; remove the tier, name the NUMA nodes \
          that shall play it as `numa_nodes` (it has {present}), or add \
          `emulate: {{ latency: 350 ns, bandwidth: 20 GB/s }}` to let main memory play it"
     )]
-    NoCxlMemory {
-        /// The NUMA nodes of the host.
-        present: String,
-    },
-    /// The directory of the scratch tier is on a disk.
+    NoCxlMemory { present: String },
     #[error(
         "tiers.scratch.path: {} is on {file_system}, and a scratch tier is a RAM disk (tmpfs); name a \
          directory on one, such as /dev/shm/tierfeed, or make this tier `storage`", .path.display()
     )]
-    NotARamDisk {
-        /// The directory of the tier.
-        path: PathBuf,
-        /// Its file system.
-        file_system: FileSystem,
-    },
-    /// The scratch tier is smaller than `job_scratch.size`.
+    NotARamDisk { path: PathBuf, file_system: FileSystem },
     #[error(
         "job_scratch.size: {size} of tiers.scratch, which gets {budget}; \
          give the tier at least {size}, or ask for less"
     )]
-    NoJobScratch {
-        /// The budget of the tier.
-        budget: Bytes,
-        /// `job_scratch.size`.
-        size: Bytes,
-    },
-    /// Main memory holds no batch.
+    NoJobScratch { budget: Bytes, size: Bytes },
     #[error(transparent)]
     NoStaging(#[from] Infeasible),
 }
@@ -279,11 +225,7 @@ impl TierLayout {
 }
 
 impl Layout {
-    /// What a job uses of `node` by the schedule that its manager makes too ([`crate::schedule::of`]).
-    ///
-    /// # Errors
-    ///
-    /// [`LayoutError`]
+    /// The layout of `job` on `node` by the schedule that its manager makes too ([`crate::schedule::of`]).
     pub fn fit(
         job: &Job,
         demand: &Demand,
@@ -297,7 +239,6 @@ impl Layout {
         Ok(found.layout(demand, node, &schedule))
     }
 
-    /// The settings of the session. `sizes` are the lengths of all samples of the dataset.
     #[must_use]
     pub fn session(
         &self,
@@ -317,7 +258,6 @@ impl Layout {
         session::Settings { node, in_place_tiers, ..settings }
     }
 
-    /// The scratch tier.
     #[must_use]
     pub fn scratch(&self) -> Option<&TierLayout> {
         self.tiers.iter().find(|tier| tier.settings.kind == Kind::Scratch)
@@ -353,7 +293,6 @@ pub(crate) fn direct_tiers(are_direct: impl Iterator<Item = bool>) -> Vec<TierId
     direct.filter_map(|(tier, is_direct)| is_direct.then_some(tier)).collect()
 }
 
-/// Staging, and the operations at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Staged {
     /// Staging memory of each rank.
@@ -364,15 +303,13 @@ pub(crate) struct Staged {
     pub(crate) windows: LinkWindows,
     /// Room for samples to come, by the first schedule.
     pub(crate) first_room: Bytes,
-    /// Of a job with a transform.
+    /// `None` in a job without a transform.
     pub(crate) transforming: Option<Transforming>,
 }
 
-/// The cache tiers of a session.
 #[derive(Debug)]
 pub(crate) struct Cache {
     pub(crate) tiers: Vec<Buffer>,
-    /// The unit in which the tiers grow.
     pub(crate) chunk: Bytes,
 }
 
@@ -421,7 +358,6 @@ fn cold_rate(job: &Job) -> Option<BytesPerSecond> {
     job.cold.speed.map(|speed| speed.bandwidth).filter(|rate| rate.0 > 0)
 }
 
-/// The bytes that the job lets an epoch write to a tier of this kind.
 pub(crate) fn writes_per_epoch(job: &Job, kind: Kind) -> Option<Bytes> {
     job.tiers.iter().find(|request| request.kind == kind)?.writes_per_epoch
 }

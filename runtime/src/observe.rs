@@ -1,7 +1,7 @@
-//! What is shown of a running or ended job: metrics, reports, the live view, traces.
+//! Metrics, reports, the live view and traces: all that is shown of a running or ended job.
 //!
-//! Everything here is made from plain figures that agents, managers and commands fill in. It stands above
-//! the data plane, whose counters and events it takes as they are, and imports neither of the processes.
+//! Everything here is made from plain figures that agents, managers and commands fill in. It stands above the
+//! data plane, whose counters and events it takes as they are, and imports neither the agent nor the manager.
 
 pub mod chrome_trace;
 pub mod footprint;

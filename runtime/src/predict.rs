@@ -46,20 +46,17 @@ pub const UNLIMITED: Speed = Speed { latency: Nanoseconds(0), bandwidth: BytesPe
 /// The prediction of one policy; `tierfeed plan --simulate --json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
-    /// The name of the policy.
     pub policy: &'static str,
-    /// Which nodes were simulated.
     #[serde(flatten)]
     pub nodes: Nodes,
-    /// The epoch with which the simulation began, with empty tiers, if that is later than the run does.
+    /// The epoch with which the simulation began, with empty tiers; `None` if it began with the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub played_from: Option<u32>,
-    /// How the bytes by source then lie to those of the whole run: `equal`, `near` or `estimate`.
+    /// How close the bytes by source are then to those of the whole run: `equal`, `near` or `estimate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carried_over: Option<&'static str>,
     /// Epoch by epoch. Bytes of several nodes are summed, times are those of the slowest.
     pub epochs: Vec<Epoch>,
-    /// The figures of the whole run.
     pub total: Figures,
     /// The wear of evening out cold reads, on the first of the nodes; `None` if no tier wears out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,28 +65,22 @@ pub struct Prediction {
     pub digest: String,
 }
 
-/// The nodes that a prediction is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Nodes {
-    /// A single node.
     One {
-        /// The number of the node.
         node: u32,
     },
     /// All nodes. Each is simulated alone, so one does not wait for another within an epoch.
     All {
-        /// The number of nodes.
         nodes: u32,
     },
 }
 
-/// The prediction of one epoch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Epoch {
-    /// The number of the epoch, counted from 0.
+    /// Counted from 0.
     pub epoch: u32,
-    /// The figures of the epoch.
     #[serde(flatten)]
     pub figures: Figures,
     /// How evenly its cold bytes are distributed; `None` if no step is full.
@@ -98,7 +89,6 @@ pub struct Epoch {
 }
 
 impl Nodes {
-    /// How many are simulated.
     #[must_use]
     pub const fn count(self) -> u32 {
         match self {
@@ -107,7 +97,6 @@ impl Nodes {
         }
     }
 
-    /// The ids of the nodes.
     pub fn ids(self) -> impl Iterator<Item = NodeId> {
         let ids = match self {
             Self::One { node } => node..node + 1,
@@ -220,7 +209,7 @@ fn machine(settings: &session::Settings, model: &Model) -> Machine {
     Machine { peers, ..Machine::from(model) }
 }
 
-/// The part of a run that is simulated, and the part of that which is told.
+/// The part of a run that is simulated, and the part of that which is reported.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     /// Where the simulation begins.

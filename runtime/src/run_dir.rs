@@ -1,7 +1,7 @@
 //! The folder of one run on one host: sockets, token, index and report.
 //!
 //! The folder belongs to one user and to one agent at a time, so an agent that restarts with the same folder
-//! is the same node. Nobody else may write to it. One that exists is taken as it is: its rights are never
+//! is the same node. No other user may write to it. One that exists is taken as it is: its rights are never
 //! changed, and it must be empty or that of an earlier run.
 //!
 //! Socket addresses hold at most 107 bytes; if the folder's own path is too long, or others may read it, its
@@ -34,94 +34,49 @@ use xxhash_rust::xxh3::xxh3_64;
 /// `sun_path` of `unix(7)`, less the final zero.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// How the name of a file begins by which a process asks the file system for the time.
+/// The prefix of files by which a process asks the file system for the time.
 const ARRIVAL: &str = "arrival-";
 
 /// An upper bound of the length of socket names in a run directory.
 const SOCKET_NAME_MAX: usize = 16;
 
-/// How a user names the run directory.
 const ANOTHER: &str = "name another directory: --run-dir DIR, or TIERFEED_RUN_DIR for a training that starts its \
                        agent itself";
 
-/// Why a folder cannot serve as a run directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunDirError {
-    /// A call of the system failed.
     #[error("{}: {source}", .path.display())]
-    Io {
-        /// The file or folder of the failed call.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// It cannot be created.
+    Io { path: PathBuf, source: io::Error },
     #[error("{}: {source}; {another}", .path.display(), another = ANOTHER)]
-    Unwritable {
-        /// The path of the run directory.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
+    Unwritable { path: PathBuf, source: io::Error },
     /// Trainers find the agent by text.
     #[error("{}: the path of a run directory must be UTF-8; {another}", .path.display(), another = ANOTHER)]
-    NotText {
-        /// The path of the run directory.
-        path: PathBuf,
-    },
-    /// A folder of the user's that is no run directory.
+    NotText { path: PathBuf },
     #[error(
         "{}: it has other files ({name}), so it is no run directory; name one that is not there yet, such as {}",
         .path.display(), .path.join("run").display()
     )]
-    Occupied {
-        /// The path of the folder.
-        path: PathBuf,
-        /// One of its files.
-        name: String,
-    },
-    /// Other users could change what a run keeps there.
+    Occupied { path: PathBuf, name: String },
     #[error(
         "{}: owner {owner}, mode {mode:03o}; a run directory is yours and nobody else may write to it; name one \
          that is not there yet, such as {}",
         .path.display(), .path.join("run").display()
     )]
-    Writable {
-        /// The path of the folder.
-        path: PathBuf,
-        /// The user id of its owner.
-        owner: u32,
-        /// The permission bits of the folder.
-        mode: u32,
-    },
-    /// Another process of this kind has locked the folder.
+    Writable { path: PathBuf, owner: u32, mode: u32 },
     #[error(
         "{}: another {} works in this run directory; {another}",
         .path.display(), .owner.name(), another = ANOTHER
     )]
-    Busy {
-        /// The path of the run directory.
-        path: PathBuf,
-        /// The kind of the process that has locked it.
-        owner: LockOwner,
-    },
+    Busy { path: PathBuf, owner: LockOwner },
     /// Other users could have put sockets there.
     #[error(
         "{}: owner {owner}, mode {mode:03o}; a folder for sockets must be yours with mode 700",
         .path.display()
     )]
-    Exposed {
-        /// The folder that other users may write.
-        path: PathBuf,
-        /// The user id of its owner.
-        owner: u32,
-        /// The permission bits of the folder.
-        mode: u32,
-    },
+    Exposed { path: PathBuf, owner: u32, mode: u32 },
 }
 
-/// The paths of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
     path: PathBuf,
@@ -131,9 +86,7 @@ pub struct RunDir {
 /// The kinds of process that lock a run directory; one of each at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockOwner {
-    /// The agent of this host.
     Agent,
-    /// The manager of the job.
     Manager,
     /// `tierfeed run`, on its node.
     Run,
@@ -149,7 +102,7 @@ impl LockOwner {
     }
 }
 
-/// The lock of a run directory; released when dropped.
+/// Released when it is dropped.
 #[derive(Debug)]
 pub struct RunDirLock {
     _lock: Flock<File>,
@@ -169,7 +122,7 @@ impl RunDir {
         Self::made(path)
     }
 
-    /// Creates a folder of a name that no other has: `path`, or that with a number behind it.
+    /// Creates a folder with a name that no other has: `path`, or that with a number behind it.
     ///
     /// # Errors
     ///
@@ -241,18 +194,15 @@ impl RunDir {
         }
     }
 
-    /// The lock file of a process of this kind.
     fn lock_path(&self, owner: LockOwner) -> PathBuf {
         self.path.join(owner.name()).with_extension("lock")
     }
 
-    /// The path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The socket at which the agent serves trainers.
     #[must_use]
     pub fn agent_socket(&self) -> PathBuf {
         self.sockets.join("agent.sock")
@@ -270,19 +220,16 @@ impl RunDir {
         self.path.join("dataset.index")
     }
 
-    /// The log of all schedules.
     #[must_use]
     pub fn schedule_log(&self) -> PathBuf {
         self.path.join("schedules.jsonl")
     }
 
-    /// The memberships of the nodes that share what they hold ([`memberships`]).
     #[must_use]
     pub fn memberships(&self) -> PathBuf {
         self.path.join("memberships.json")
     }
 
-    /// The marker that the job has started ([`start_marker`]).
     #[must_use]
     pub fn start_marker(&self) -> PathBuf {
         self.path.join("begun")
@@ -294,7 +241,6 @@ impl RunDir {
         self.path.join("token")
     }
 
-    /// The token for metrics over the network.
     #[must_use]
     pub fn metrics_token(&self) -> PathBuf {
         self.path.join("metrics.token")
@@ -313,7 +259,6 @@ impl RunDir {
         self.sockets.join("ranks.sock")
     }
 
-    /// The rendezvous file of a job of several nodes ([`rendezvous`]).
     #[must_use]
     pub fn rendezvous(&self) -> PathBuf {
         self.path.join("rendezvous")
@@ -337,31 +282,26 @@ impl RunDir {
         self.path.join(format!("node-{node}"))
     }
 
-    /// The trainer file ([`trainer_file`]).
     #[must_use]
     pub fn trainer_file(&self) -> PathBuf {
         self.path.join("trainer.json")
     }
 
-    /// The socket at which the manager serves metrics.
     #[must_use]
     pub fn manager_metrics_socket(&self) -> PathBuf {
         self.sockets.join("overview.sock")
     }
 
-    /// The socket at which the agent serves metrics and traces.
     #[must_use]
     pub fn agent_metrics_socket(&self) -> PathBuf {
         self.sockets.join("observe.sock")
     }
 
-    /// The Prometheus target file of the manager.
     #[must_use]
     pub fn manager_targets(&self) -> PathBuf {
         self.path.join("prometheus-manager.json")
     }
 
-    /// The Prometheus target file of the agent.
     #[must_use]
     pub fn prometheus_targets(&self) -> PathBuf {
         self.path.join("prometheus.json")
@@ -373,13 +313,11 @@ impl RunDir {
         self.path.join("job.yaml")
     }
 
-    /// The report of the agent as an HTML page.
     #[must_use]
     pub fn report_page(&self) -> PathBuf {
         self.path.join("report.html")
     }
 
-    /// The report of the agent as JSON.
     #[must_use]
     pub fn report(&self) -> PathBuf {
         self.path.join("report.json")
@@ -412,7 +350,7 @@ pub fn digest(parts: &[String]) -> String {
     format!("{:08x}", xxh3_64(parts.join("\0").as_bytes()) >> 32)
 }
 
-/// Creates the folder and its parents; whether it was not there.
+/// Creates the folder and its parents; `false` if it was there.
 fn make(path: &Path) -> Result<bool, RunDirError> {
     let failed = |source| RunDirError::Unwritable { path: path.to_owned(), source };
     require_text(&path::absolute(path).map_err(failed)?)?;
@@ -433,7 +371,8 @@ fn require_text(path: &Path) -> Result<(), RunDirError> {
     }
 }
 
-/// Whether a folder that exists may serve a run: what processes of a run leave there tells that it did before.
+/// Checks that an existing folder may serve a run: the files that processes of a run leave there tell that it
+/// did before.
 fn require_run_dir(path: &Path) -> Result<(), RunDirError> {
     let failed = |source| RunDirError::Io { path: path.to_owned(), source };
     let found = fs::metadata(path).map_err(failed)?;

@@ -64,14 +64,13 @@ const WORTH: u128 = 110;
 /// The most that tables and alignment of a sample take in staging memory.
 const BYTES_PER_STAGED_SAMPLE: u64 = 96;
 
-/// What a schedule depends on beside the node: the job and its dataset.
+/// The inputs of a schedule beside the node: the job and its dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
     /// Ranks of each node.
     pub ranks: u32,
     /// The length of a large batch in staging.
     pub batch: Bytes,
-    /// Samples of a batch.
     pub batch_samples: u32,
     /// The mean length of a sample.
     pub sample: Bytes,
@@ -79,17 +78,15 @@ pub struct Terms {
     pub cold_threads: NonZeroU32,
     /// Reads of the cold store that are given out at a time at first.
     pub reads_at_first: NonZeroU32,
-    /// How long a step computes; `None` if it is not known.
+    /// The computing time of a step; `None` if it is not known.
     pub step_time: Option<Nanoseconds>,
     /// The most batches that are staged ahead; `None` if the job does not say.
     pub depth_max: Option<u32>,
     /// The unit in which tiers grow; `None` if the job does not say.
     pub chunk: Option<Bytes>,
-    /// The policy of the job.
     pub policy: policy::Kind,
     /// For how long it keeps a sample where it lies.
     pub stay: Stay,
-    /// Whether copies are verified.
     pub verified: Verified,
     /// Whether samples have one length.
     pub lengths: SampleLengths,
@@ -97,16 +94,14 @@ pub struct Terms {
     pub wishes: BTreeMap<Kind, Wish>,
     /// Whether the job says how much may be written to storage in an epoch.
     pub limits_writes: bool,
-    /// The room for samples to come.
     pub look_ahead: LookAhead,
     /// The phases of the training; `None` if the job does not say.
     pub phases: Option<Phases>,
-    /// Of a job with a transform.
+    /// `None` in a job without a transform.
     pub transform: Option<TransformTerms>,
 }
 
 impl Terms {
-    /// The terms of a job on a dataset.
     #[must_use]
     pub fn of(job: &Job, demand: &Demand) -> Self {
         let Staging { ranks, batch, .. } = staging(job, demand);
@@ -141,7 +136,6 @@ impl Terms {
         }
     }
 
-    /// The staging memory that a depth needs.
     fn staging(&self, depth: u32) -> Staging {
         Staging { ranks: self.ranks, batches: depth, batch: self.batch }
     }
@@ -162,7 +156,7 @@ pub(crate) fn staging(job: &Job, demand: &Demand) -> Staging {
 ///
 /// # Errors
 ///
-/// If main memory holds no batch.
+/// If main memory and the memory behind CXL together hold no batch.
 pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
     let Some(roomy) = form::with_room_for_prepared(terms, offer) else {
         return staged_as(terms, offer);
@@ -253,7 +247,7 @@ fn staged_as(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
     })
 }
 
-/// What the job wants of look-ahead, as far as there is any: the cold store does not have the prepared form.
+/// The job's wish for look-ahead; off where tiers hold prepared samples, which the cold store does not have.
 fn wished_look_ahead(terms: &Terms, transform: Option<&TransformSchedule>) -> LookAhead {
     match transform {
         Some(TransformSchedule { form: Form::Prepared, .. }) => LookAhead::Off,
@@ -267,7 +261,7 @@ pub(crate) fn fastest_of<'a>(tiers: impl Iterator<Item = (Kind, &'a Figures)>) -
     order::fastest_first(&profiles)
 }
 
-/// What a tier has for staging that main memory cannot hold: memory behind CXL that is used.
+/// The bytes of a tier for staging that main memory cannot hold: only memory behind CXL that is used has any.
 fn room_for_staging(tier: &Placed<'_>) -> Bytes {
     let is_memory = !matches!(tier.found.location, Location::Directory(_));
     match (tier.role, tier.found.kind) {
@@ -279,7 +273,6 @@ fn room_for_staging(tier: &Placed<'_>) -> Bytes {
     }
 }
 
-/// A tier with its use.
 struct Placed<'a> {
     offered: usize,
     found: &'a FoundTier,
@@ -323,7 +316,7 @@ fn role(terms: &Terms, kind: Kind) -> Role {
     }
 }
 
-/// Why a tier is not used; `None` if it is. Main memory always is: batches are staged there.
+/// The reason why a tier is not used; `None` if it is. Main memory always is: batches are staged there.
 fn why_left_out(role: Role, found: &FoundTier, cold: &Figures) -> Option<String> {
     if found.kind == Kind::MainMemory {
         return None;
@@ -405,8 +398,8 @@ fn windows(terms: &Terms, cold: &Figures) -> LinkWindows {
     }
 }
 
-/// So many threads the window of the cold store suffices for at first: eight reads keep most single devices busy,
-/// and the window follows what is observed.
+/// The threads for which the window of the cold store suffices at first: eight reads keep most single devices
+/// busy, and the window follows what is observed.
 const READS_AT_FIRST: NonZeroU32 = NonZeroU32::new(8).expect("8 is not 0");
 
 /// The operations at a time where nothing is known of the links.

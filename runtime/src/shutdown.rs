@@ -6,11 +6,9 @@ use tokio::sync::watch;
 #[derive(Debug, Clone)]
 pub struct Trigger(watch::Sender<bool>);
 
-/// Waits for the shutdown request.
 #[derive(Debug, Clone)]
 pub struct Shutdown(watch::Receiver<bool>);
 
-/// A trigger and its receiver.
 #[must_use]
 pub fn channel() -> (Trigger, Shutdown) {
     let (sender, receiver) = watch::channel(false);
@@ -25,7 +23,6 @@ impl Trigger {
 }
 
 impl Shutdown {
-    /// Whether the shutdown was requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.0.has_changed().is_err() || *self.0.borrow()

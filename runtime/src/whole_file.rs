@@ -9,11 +9,11 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-/// Replaces a file by one that all may read whom the umask lets.
+/// Replaces a file by one with the rights that the umask leaves.
 ///
 /// # Errors
 ///
-/// The directory cannot be written; then the file is as before.
+/// If the directory cannot be written; then the file is as before.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     replace(path, 0o666, content.as_ref())
 }
@@ -22,12 +22,13 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// The directory cannot be written; then the file is as before.
+/// If the directory cannot be written; then the file is as before.
 pub fn write_secret(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     replace(path, 0o600, content.as_ref())
 }
 
-/// How the extension of a new file begins that has no name yet, as of a process that was killed meanwhile.
+/// The prefix of the extension of a new file that has no name of its own yet; a process that was killed
+/// leaves such files behind.
 pub(crate) const UNFINISHED: &str = "new-";
 
 /// Whether this is the name of a new file that has no name of its own yet.

@@ -17,13 +17,11 @@ use crate::{
     },
 };
 
-/// How long a worker may take to start.
 const START_WITHIN: Duration = Duration::from_secs(30);
 
-/// How much longer than the worker's own limit its caller waits: the worker ends itself first, with a reason.
+/// The time that the caller waits beyond the worker's own limit: the worker ends itself first, with a reason.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Attempts at one sample.
 const ATTEMPTS: u32 = 2;
 
 /// The least memory for inputs; it grows with the longest one.
@@ -32,18 +30,15 @@ const INPUT_BYTES_MIN: u64 = 1 << 20;
 /// Both ranges of the memory start on a multiple of it.
 const ALIGN: u64 = 64;
 
-/// A sample to transform.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample<'a> {
     /// Its number in the dataset, which chooses the draws.
     pub number: u64,
     /// The epoch, which chooses the draws too.
     pub epoch: u32,
-    /// Its stored bytes.
     pub bytes: &'a [u8],
 }
 
-/// Why a sample has no row.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransformError {
@@ -53,24 +48,15 @@ pub enum TransformError {
     /// The worker ended over it, at each attempt.
     #[error("its transform worker {0}")]
     Crashed(String),
-    /// No worker starts.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The worker refuses to work.
     #[error("the transform worker: {0}")]
     Unfit(String),
-    /// There is no memory for the sample.
     #[error("no memory for {len} between trainer and transform worker: {source}")]
-    Memory {
-        /// How much was needed.
-        len: Bytes,
-        /// Why there is none.
-        source: AllocateError,
-    },
+    Memory { len: Bytes, source: AllocateError },
     /// The caller does not wait any more.
     #[error("interrupted")]
     Interrupted,
-    /// The socket or a packet of the worker is broken.
     #[error(transparent)]
     Packet(#[from] PacketError),
 }
@@ -95,11 +81,10 @@ struct Running {
 struct Memory {
     region: Region,
     arena: ArenaId,
-    /// The row lies behind it.
+    /// The row lies behind the input.
     input_bytes: u64,
 }
 
-/// How an attempt ended without a row.
 enum Failed {
     /// The worker ended; a new one may do better.
     Worker(String),
@@ -230,7 +215,6 @@ impl Running {
         Ok(self.process.send(&ToWorker::Request(request), None)?)
     }
 
-    /// Memory for an input of this length and a row.
     fn memory_for(&mut self, input_len: u64, row_len: u64) -> Result<&Memory, Failed> {
         let old = self.memory.take();
         let memory = match old {
@@ -284,7 +268,7 @@ impl Running {
     }
 }
 
-/// What a worker sends within a time; `None` if the caller stopped to wait for it.
+/// The next packet of a worker; `None` if the caller stopped waiting for it.
 fn receive(
     process: &mut WorkerProcess,
     limit: Duration,

@@ -1,4 +1,5 @@
-//! Transforms samples for several callers at a time, each of which waits: one worker a caller, kept for the next.
+//! Transforms samples for several callers at a time, each of which waits: one worker a caller, kept for the
+//! next.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +10,8 @@ use crate::{
     worker_protocol::Setup,
 };
 
-/// Workers for the samples of a job, started as callers need them: there are never more than callers at a time.
+/// Workers for the samples of a job, started as callers need them: there are never more than callers at a
+/// time.
 #[derive(Debug)]
 pub struct BlockingWorkers {
     program: Program,
@@ -30,7 +32,6 @@ impl BlockingWorkers {
         }
     }
 
-    /// Bytes of a row.
     #[must_use]
     pub fn row_len(&self) -> u64 {
         self.row_len

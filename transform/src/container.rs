@@ -12,7 +12,7 @@ pub enum Container {
     TfRecord,
     /// The columns of a row of MDS, or the leaves of an item of LitData, which lie in the same way.
     Columns {
-        /// All of them, in the order in which they lie.
+        /// All columns, in the order in which they lie.
         columns: Vec<Column>,
     },
 }

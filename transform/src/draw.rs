@@ -5,10 +5,10 @@
 //! - key: the lower and the upper half of the seed;
 //! - counter: the lower and the upper half of the sample, the epoch, and `step << 16 | block`.
 //!
-//! A word `w` of a block becomes a share of `w / 2^32`, and a whole number below `n` of `w * n / 2^32`, rounded
-//! down. `random_resized_crop` tries up to ten times; try `k` takes block `k`: its words give the area, the ratio,
-//! the top and the left, in this order. `random_crop` takes top and left from the first words of block 0, and
-//! `random_horizontal_flip` the first word.
+//! A word `w` of a block becomes a share of `w / 2^32`, and a whole number below `n` of `w * n / 2^32`,
+//! rounded down. `random_resized_crop` tries up to ten times; try `k` takes block `k`: its words give the
+//! area, the ratio, the top and the left, in this order. `random_crop` takes top and left from the first
+//! words of block 0, and `random_horizontal_flip` the first word.
 //!
 //! All arithmetic is that of IEEE 754 and of `libm`, so every machine draws the same.
 //!
@@ -25,10 +25,9 @@ use crate::{
 /// Tries to find a region that lies in the image, as torchvision does.
 const ATTEMPTS: u16 = 10;
 
-/// What a draw depends on, beside the step.
+/// The inputs of a draw, beside the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrawKey {
-    /// The seed of the job.
     pub seed: u64,
     /// The epoch, from 0.
     pub epoch: u32,
@@ -36,7 +35,6 @@ pub struct DrawKey {
     pub sample: u64,
 }
 
-/// What a step does to an image of known size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Adds black pixels on each side.
@@ -52,11 +50,9 @@ pub enum Operation {
     Crop(Region),
     /// Resizes, bilinear with antialias.
     Resize(Size),
-    /// Mirrors left and right.
     FlipHorizontal,
 }
 
-/// An image that a step cannot be applied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the image is {} by {} pixels at random_crop, which cuts {} by {} out of it (height by width); put a \
@@ -64,14 +60,12 @@ pub enum Operation {
     .image.height, .image.width, .crop.height, .crop.width
 )]
 pub struct SmallerThanCrop {
-    /// The size of the image.
     pub image: Size,
-    /// The size of the crop.
     pub crop: Size,
 }
 
 impl Images {
-    /// What the steps from number `first` on do to an image of this size.
+    /// The operations of the steps from number `first` on, for an image of this size.
     ///
     /// # Errors
     ///
@@ -183,8 +177,8 @@ fn place(size: Size, image: Size, top: u32, left: u32) -> Region {
     }
 }
 
-/// **Source**: torchvision, `RandomResizedCrop`: up to ten draws of an area and a ratio, then the largest region in
-/// the middle whose ratio is allowed.
+/// **Source**: torchvision, `RandomResizedCrop`: up to ten draws of an area and a ratio, then the largest
+/// region in the middle whose ratio is allowed.
 fn random_resized_crop(crop: &RandomResizedCrop, image: Size, words: Words) -> Region {
     let area = f64::from(image.height) * f64::from(image.width);
     let log_ratio = crop.ratio.map(libm::log);

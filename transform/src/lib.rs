@@ -1,8 +1,8 @@
 //! Says what a stored sample becomes: a [`Pipeline`] of steps turns its bytes into one row of a dense tensor.
 //!
-//! The steps have the names of torchvision, and each does what its model does. What a random step draws depends
-//! on the seed, the epoch, the sample and the number of the step alone ([`philox`], [`draw`]), so it is the same
-//! with any number of ranks and workers, and after a restart.
+//! The steps have the names of torchvision, and each does what its model does. What a random step draws
+//! depends on the seed, the epoch, the sample and the number of the step alone ([`philox`], [`draw`]), so it
+//! is the same with any number of ranks and workers, and after a restart.
 //!
 //! Deliberately absent: decoders and pixels. `tierfeed-transform-worker` applies a pipeline to bytes, in a
 //! process of its own: [`worker_process`] starts it, [`worker_protocol`] is what is said to it, and

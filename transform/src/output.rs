@@ -7,40 +7,27 @@ use crate::geometry::Size;
 /// Rows start at multiples of this many bytes, as cache lines do.
 pub const ROW_ALIGNMENT: u64 = 64;
 
-/// The type of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
     /// One byte, 0 or 1.
     Bool,
-    /// 8 bits.
     Uint8,
-    /// 8 bits, signed.
     Int8,
-    /// 16 bits.
     Uint16,
-    /// 16 bits, signed.
     Int16,
-    /// 32 bits.
     Uint32,
-    /// 32 bits, signed.
     Int32,
-    /// 64 bits.
     Uint64,
-    /// 64 bits, signed.
     Int64,
-    /// IEEE half precision.
     Float16,
     /// The upper half of a `float32`.
     Bfloat16,
-    /// IEEE single precision.
     Float32,
-    /// IEEE double precision.
     Float64,
 }
 
 impl Dtype {
-    /// All of them.
     pub const ALL: [Self; 13] = [
         Self::Bool,
         Self::Uint8,
@@ -57,7 +44,7 @@ impl Dtype {
         Self::Float64,
     ];
 
-    /// The word for it, as in NumPy.
+    /// The name, as in NumPy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -76,8 +63,8 @@ impl Dtype {
         }
     }
 
-    /// The order of bytes in elements of the type that a file names as NumPy spells it, such as `<f4`; `None` if
-    /// that is another type.
+    /// The byte order of elements of this type in a file that names it in NumPy's spelling, such as `<f4`;
+    /// `None` if the file names another type.
     pub fn byte_order_in(self, named: &str) -> Option<ByteOrder> {
         let (order, code) = match named.split_at_checked(1)? {
             (order @ ("<" | ">" | "|" | "="), code) => (order, code),
@@ -105,7 +92,6 @@ impl Dtype {
         (code == expected).then_some(order)
     }
 
-    /// Bytes of an element.
     pub fn bytes(self) -> u64 {
         match self {
             Self::Bool | Self::Uint8 | Self::Int8 => 1,
@@ -116,16 +102,12 @@ impl Dtype {
     }
 }
 
-/// The order of the bytes of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByteOrder {
-    /// That of this machine.
     OfThisMachine,
-    /// The other one.
     Reversed,
 }
 
-/// The order of an image's dimensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
@@ -136,7 +118,6 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The word for it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Chw => "chw",
@@ -145,19 +126,16 @@ impl Layout {
     }
 }
 
-/// What one sample becomes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// The dimensions of a row. None is 0.
+    /// No dimension is 0.
     pub shape: Vec<u32>,
-    /// The type of its elements.
     pub dtype: Dtype,
-    /// The order of the dimensions; `None` for what is no image.
+    /// `None` unless the row is an image.
     pub layout: Option<Layout>,
 }
 
 impl Output {
-    /// Bytes of a row.
     pub fn row_bytes(&self) -> u64 {
         self.shape.iter().map(|len| u64::from(*len)).product::<u64>() * self.dtype.bytes()
     }
@@ -171,57 +149,46 @@ impl Output {
 /// The form of a sample after the last step that draws nothing: it may be kept in place of the stored form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepared {
-    /// Its dimensions.
     pub shape: PreparedShape,
-    /// The type of its elements.
     pub dtype: Dtype,
-    /// How many of the steps have been done. What follows starts with the step of this number.
+    /// Number of steps that have been done; the next step has this number.
     pub steps_done: usize,
-    /// Whether something is left to do.
     pub rest: Rest,
 }
 
-/// The dimensions of a prepared form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PreparedShape {
     /// The same for each sample: of an image on which steps are left, rows, columns and channels.
     Fixed(Vec<u32>),
     /// Those of the image after the steps that have been done. [`OwnShape`] stands before its pixels.
-    Own {
-        /// The channels of each image.
-        channels: u32,
-    },
+    Own { channels: u32 },
 }
 
 impl Prepared {
-    /// Bytes of it; `None` if they depend on the sample ([`crate::Pipeline::prepared_bytes`]).
+    /// `None` if the number depends on the sample ([`crate::Pipeline::prepared_bytes`]).
     pub fn bytes(&self) -> Option<u64> {
         let PreparedShape::Fixed(shape) = &self.shape else { return None };
         Some(shape.iter().map(|len| u64::from(*len)).product::<u64>() * self.dtype.bytes())
     }
 }
 
-/// What stands before the pixels of a prepared image that has a size of its own: rows, columns and channels, each
-/// a little-endian number of 32 bits. The pixels follow row by row, the channels of each together.
+/// The header before the pixels of a prepared image that has a size of its own: rows, columns and channels,
+/// each a little-endian number of 32 bits. The pixels follow row by row, the channels of each together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnShape {
-    /// The size of the image.
     pub size: Size,
-    /// Its channels.
     pub channels: u32,
 }
 
 impl OwnShape {
-    /// Bytes that stand before the pixels.
     pub const BYTES: usize = 12;
 
-    /// Bytes of all, with the pixels.
+    /// Bytes of header and pixels.
     pub fn bytes(self) -> u64 {
         let pixels = self.size.pixels().saturating_mul(self.channels.into());
         pixels.saturating_add(Self::BYTES as u64)
     }
 
-    /// As it stands before the pixels.
     pub fn encode(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let numbers = [self.size.height, self.size.width, self.channels];
@@ -231,7 +198,7 @@ impl OwnShape {
         bytes
     }
 
-    /// Reads what stands before the pixels, which must be all that follows.
+    /// Splits the header off; `None` unless exactly its pixels follow.
     pub fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, pixels) = bytes.split_first_chunk::<{ Self::BYTES }>()?;
         let mut numbers =
@@ -242,7 +209,6 @@ impl OwnShape {
     }
 }
 
-/// What is left to do to a prepared sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
     /// Nothing: the prepared form is the row.

@@ -7,7 +7,6 @@ const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: u32 = 10;
 
-/// The four words of `counter` under `key`.
 pub fn block(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let (mut words, mut key) = (counter, key);
     for _ in 0..ROUNDS {

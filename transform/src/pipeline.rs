@@ -38,22 +38,18 @@ impl Pipeline {
         check::pipeline(file)
     }
 
-    /// What the samples are, and what is done to them.
     pub fn work(&self) -> &Work {
         &self.work
     }
 
-    /// What a sample may claim of the machine.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// What a sample becomes.
     pub fn output(&self) -> &Output {
         &self.output
     }
 
-    /// Bytes of a row.
     pub fn row_bytes(&self) -> u64 {
         self.output.row_bytes()
     }
@@ -74,7 +70,7 @@ impl Pipeline {
         self.field.as_deref()
     }
 
-    /// How the fields of a sample lie in it; `None` if the sample is what is transformed.
+    /// `None` if the whole sample is transformed.
     pub fn container(&self) -> Option<&Container> {
         self.container.as_ref()
     }
@@ -103,7 +99,6 @@ impl Pipeline {
         done.map(|_| bytes).filter(|bytes| *bytes <= check::ROW_BYTES_MAX)
     }
 
-    /// Whether a step draws something.
     pub fn is_random(&self) -> bool {
         match &self.work {
             Work::Images(images) => images.steps.iter().any(crate::Step::is_random),
@@ -139,15 +134,12 @@ impl From<Pipeline> for PipelineFile {
     }
 }
 
-/// A step that is wrong, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} is `{value}`; {reason}", self.key())]
 pub struct PipelineError {
     /// The path of the key below the mapping of the pipeline, such as `steps`, `0`, `resize`.
     pub path: Vec<String>,
-    /// The value.
     pub value: String,
-    /// What would be right.
     pub reason: Reason,
 }
 
@@ -166,104 +158,62 @@ impl PipelineError {
     }
 }
 
-/// Why a step is wrong, and what would be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A list without a step.
     #[error("a transform has at least one step, for example `{{ random_resized_crop: 224 }}`")]
     NoSteps,
-    /// Too long a list.
     #[error("a transform has at most {max} steps")]
-    TooManySteps {
-        /// The most that are allowed.
-        max: usize,
-    },
-    /// A mapping with no key, or with several.
+    TooManySteps { max: usize },
     #[error(
         "each step is a mapping with one key, the name of the step, for example `{{ center_crop: 224 }}`"
     )]
     NotOneStep,
-    /// What says how samples are read stands behind another step.
     #[error("it says what the samples are, so it is the first step")]
     NotFirst,
-    /// A step that was there already and may stand once.
     #[error("this step may stand once")]
     Repeated,
-    /// A step of geometry behind one that fixes the elements.
     #[error("steps of geometry stand before normalize, dtype and layout")]
     GeometryAfterElements,
-    /// A step for images in a pipeline for something else.
     #[error("this step is for images; the samples are {0}")]
     OfImagesOnly(&'static str),
-    /// The rows would differ in size.
     #[error(
         "the size of a row would depend on the image; end the geometry with center_crop, random_crop, \
          random_resized_crop or `resize: [height, width]`, for example `{{ center_crop: 224 }}`"
     )]
     NoFixedSize,
-    /// A number outside of its range.
     #[error("it must be between {min} and {max}")]
-    OutOfRange {
-        /// The smallest that is allowed.
-        min: u64,
-        /// The largest that is allowed.
-        max: u64,
-    },
-    /// No probability.
+    OutOfRange { min: u64, max: u64 },
     #[error("it must be between 0 and 1")]
     NotAProbability,
-    /// No share of an area.
     #[error(
         "expected two shares above 0 and at most 1, the smaller first, for example `[0.08, 1]`"
     )]
     NotAScale,
-    /// No pair of ratios.
     #[error(
         "expected two ratios between 0.001 and 1000, the smaller first, for example `[0.75, 1.333]`"
     )]
     NotARatio,
-    /// Not as many numbers as there are channels.
     #[error("expected {0} numbers, one for each channel")]
     NotAChannelEach(u32),
-    /// Not a number.
     #[error("expected finite numbers")]
     NotFinite,
-    /// A standard deviation of 0.
     #[error("a deviation must be above 0")]
     NoDeviation,
-    /// A type that images do not become.
     #[error("the rows of images are uint8, float32 or bfloat16")]
     NotAnImageType,
-    /// Whole numbers cannot hold normalised values.
     #[error("normalize yields fractions: use float32 or bfloat16, or leave normalize out")]
     WholeNormalized,
-    /// A type in which tokens are not stored.
     #[error("tokens are stored as uint8, uint16, uint32, int32 or int64")]
     NotATokenType,
-    /// A type that does not hold every token.
     #[error("it does not hold every {stored}; use {stored}, or int64")]
-    TooNarrow {
-        /// The type in which tokens are stored.
-        stored: &'static str,
-    },
-    /// Arrays are handed out as they are stored.
+    TooNarrow { stored: &'static str },
     #[error("arrays are handed out in the type in which they are stored, which `array` states")]
     ArraysAsStored,
-    /// Every image would be refused.
     #[error("a step makes {height} x {width} pixels of each image")]
-    StepTooLarge {
-        /// Its rows.
-        height: u32,
-        /// Its columns.
-        width: u32,
-    },
-    /// More bytes than a row, or what tiers keep of a sample, may have.
+    StepTooLarge { height: u32, width: u32 },
     #[error("a row has at most {max} bytes, and so has what tiers keep of a sample")]
-    RowTooLong {
-        /// The most that are allowed.
-        max: u64,
-    },
+    RowTooLong { max: u64 },
 }
 
 #[cfg(test)]

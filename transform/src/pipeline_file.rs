@@ -18,21 +18,18 @@ use crate::{
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping such as `{ steps: [{ random_resized_crop: 224 }] }`")]
 pub struct PipelineFile {
-    /// The steps, in order.
     pub steps: Vec<StepFile>,
-    /// What a sample may claim of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsFile>,
     /// The name of the field that is transformed, of samples that have several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// How the fields lie in a sample. A job file does not have this key: the parser of the job derives it from the
-    /// format of the dataset.
+    /// How the fields lie in a sample. A job file does not have this key: the parser of the job derives it
+    /// from the format of the dataset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Container>,
 }
 
-/// Limits of what a sample may claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping such as `{ pixels: 100000000 }`")]
@@ -47,7 +44,6 @@ pub struct LimitsFile {
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping with the name of one step, such as `{ center_crop: 224 }`")]
 pub struct StepFile {
-    /// How an image is decoded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode: Option<DecodeFile>,
     /// The samples are arrays.
@@ -65,47 +61,38 @@ pub struct StepFile {
     /// Height and width, or one length for both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_crop: Option<SizeFile>,
-    /// The size, and the bounds of area and ratio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_resized_crop: Option<RandomResizedCropFile>,
     /// A probability.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_horizontal_flip: Option<f64>,
-    /// A shift and a scale for each channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub normalize: Option<NormalizeFile>,
-    /// The type of the elements of a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
-    /// The order of the dimensions of a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<Layout>,
 }
 
-/// How an image is decoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping such as `{ mode: grey }`")]
 pub struct DecodeFile {
-    /// `ignore` or `apply`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orientation: Option<OrientationFile>,
-    /// `exact` or `fast`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dct: Option<DctFile>,
     /// Whether JPEG may be decoded at a smaller scale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<bool>,
-    /// `rgb` or `grey`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ModeFile>,
 }
 
-/// What the EXIF orientation does.
+/// The effect of the EXIF orientation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OrientationFile {
-    /// Nothing.
     Ignore,
     /// The image is turned.
     Apply,
@@ -115,32 +102,24 @@ pub enum OrientationFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DctFile {
-    /// The accurate one.
     Exact,
-    /// The quick one.
     Fast,
 }
 
-/// The channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ModeFile {
-    /// Three.
     Rgb,
-    /// One.
     Grey,
 }
 
-/// An array of NumPy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping such as `{ shape: [3, 128, 128], dtype: float32 }`")]
 pub struct ArrayFile {
-    /// Its dimensions.
     pub shape: Vec<u64>,
-    /// The type of its elements.
     pub dtype: Dtype,
-    /// Its name in an npz.
+    /// The name of the array in an npz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
@@ -150,9 +129,8 @@ pub struct ArrayFile {
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping such as `{ length: 1024, dtype: uint16 }`")]
 pub struct TokensFile {
-    /// Number of tokens.
     pub length: u64,
-    /// The type in which they are stored.
+    /// The type in which the tokens are stored.
     pub dtype: Dtype,
 }
 
@@ -182,10 +160,8 @@ pub struct NormalizeFile {
     pub std: Vec<f64>,
 }
 
-/// One length, or height and width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SizeFile {
-    /// One length.
     One(u64),
     /// Height and width.
     Both([u64; 2]),

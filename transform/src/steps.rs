@@ -2,48 +2,36 @@
 
 use crate::{geometry::Size, output::Dtype, output::Layout};
 
-/// What the samples of a pipeline are, and what is done to them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
-    /// Encoded images.
     Images(Images),
-    /// Arrays in files of NumPy.
     Arrays(Arrays),
-    /// Windows of tokens.
     Tokens(Tokens),
 }
 
 /// The steps for an image: decode it, change its geometry step by step, then write it as a row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Images {
-    /// How it is decoded.
     pub decode: Decode,
     /// The steps of geometry, in order. The number of a step is its index here.
     pub steps: Vec<Step>,
-    /// What each channel is shifted and scaled by.
     pub normalize: Option<Normalize>,
-    /// The type of the elements of a row: `uint8`, `float32` or `bfloat16`. Without `normalize`, a float is the
-    /// level divided by 255.
+    /// The type of the elements of a row: `uint8`, `float32` or `bfloat16`. Without `normalize`, a float is
+    /// the level divided by 255.
     pub dtype: Dtype,
-    /// The order of the dimensions of a row.
     pub layout: Layout,
 }
 
-/// How an image is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decode {
-    /// What the EXIF orientation does.
     pub orientation: Orientation,
-    /// The inverse transform of JPEG.
     pub dct: Dct,
-    /// The scale at which JPEG is decoded.
     pub scaling: Scaling,
-    /// The channels.
     pub mode: Mode,
 }
 
 impl Decode {
-    /// What torchvision's decoder does by default, in RGB.
+    /// The settings of torchvision's decoder by default, in RGB.
     pub const EXACT: Self = Self {
         orientation: Orientation::Ignore,
         dct: Dct::Exact,
@@ -52,10 +40,9 @@ impl Decode {
     };
 }
 
-/// What the EXIF orientation of an image does.
+/// The effect of the EXIF orientation of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Orientation {
-    /// Nothing.
     Ignore,
     /// The image is turned by it.
     Apply,
@@ -73,23 +60,19 @@ pub enum Dct {
 /// The scale at which JPEG is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scaling {
-    /// Each pixel.
     Full,
     /// The smallest of 1/1, 1/2, 1/4 and 1/8 at which the region is no smaller than what it is resized to.
     Reduced,
 }
 
-/// The channels of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Three.
     Rgb,
     /// One, the luminance.
     Grey,
 }
 
 impl Mode {
-    /// How many channels.
     pub fn channels(self) -> u32 {
         match self {
             Self::Rgb => 3,
@@ -114,7 +97,6 @@ pub enum Step {
 }
 
 impl Step {
-    /// Whether the step draws something.
     pub fn is_random(&self) -> bool {
         match self {
             Self::Resize(_) | Self::CenterCrop(_) => false,
@@ -135,7 +117,7 @@ impl Step {
     }
 }
 
-/// To what size an image is resized.
+/// The size to which an image is resized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resize {
     /// The shorter side gets this length; the longer one keeps the ratio, rounded down.
@@ -145,8 +127,6 @@ pub enum Resize {
 }
 
 impl Resize {
-    /// The size after it.
-    ///
     /// **Source**: torchvision, `_compute_resized_output_size`.
     pub fn size_after(self, before: Option<Size>) -> Option<Size> {
         let short = match self {
@@ -189,9 +169,7 @@ pub struct Normalize {
 /// An array in a file of NumPy: npy, or npz with deflated members or without.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrays {
-    /// The dimensions that each of the arrays has.
     pub shape: Vec<u32>,
-    /// The type of its elements.
     pub dtype: Dtype,
     /// The name of the array in an npz; `None` for npy, or for the only array of an npz.
     pub key: Option<String>,
@@ -200,7 +178,6 @@ pub struct Arrays {
 /// A window of tokens, which a sample holds as integers without a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tokens {
-    /// Number of tokens of a sample.
     pub length: u32,
     /// The type in which they are stored: `uint8`, `uint16`, `uint32`, `int32`, `int64`.
     pub stored: Dtype,
@@ -208,7 +185,7 @@ pub struct Tokens {
     pub dtype: Dtype,
 }
 
-/// What a sample may claim of the machine that decodes it.
+/// The limits on what a sample may claim of the machine that decodes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Pixels of an image as its header states them, before a crop.

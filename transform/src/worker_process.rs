@@ -31,38 +31,38 @@ use crate::worker_protocol::{
 /// The name that a worker has in lists of processes.
 const NAME: &str = "tierfeed-transform-worker";
 
-/// What a worker gets of the environment of its starter, which may hold keys of a store: where libraries lie.
+/// The variables that a worker gets of the environment of its starter, which may hold keys of a store: where
+/// libraries lie.
 const VARIABLES: [&str; 1] = ["LD_LIBRARY_PATH"];
 
-/// How long a process may take to end that has begun to.
+/// The time that a process which has begun to end may take for it.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// How often a process that is ending is looked at.
+/// The interval at which a process that is ending is polled.
 const LOOKED_EVERY: Duration = Duration::from_millis(1);
 
 /// Processes that had not ended a moment after they were killed: those that wait for a device, for example.
 static LATE: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
-/// Number of them that are reaped later; more are left as zombies until this process ends.
+/// Number of late processes that are reaped later; more are left as zombies until this process ends.
 const LATE_MAX: usize = 64;
 
-/// How often the number of processes that the kernel killed is read, at most: it is in a long file.
+/// The shortest interval between two readings of the number of killed processes: it is in a long file.
 const KILLS_READ_EVERY: Duration = Duration::from_millis(100);
 
-/// How often a caller that waits is asked whether it goes on: a signal may have come to another thread.
+/// The interval at which a waiting caller is asked whether it goes on: a signal may have come to another
+/// thread.
 const ASKED_EVERY: Duration = Duration::from_millis(100);
 
 /// The program that works as a transform worker if it is started with these arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// Its path.
     pub path: PathBuf,
     /// Its arguments: `transform-worker` for the `tierfeed` command.
     pub arguments: Vec<String>,
 }
 
 impl Program {
-    /// The `tierfeed` command at `path`.
     #[must_use]
     pub fn tierfeed(path: PathBuf) -> Self {
         Self { path, arguments: vec!["transform-worker".to_owned()] }
@@ -73,7 +73,6 @@ impl Program {
 const SAID_BYTES_MAX: usize = 1024;
 const SAID_CHARS_MAX: usize = 200;
 
-/// A transform worker that was started.
 #[derive(Debug)]
 pub struct WorkerProcess {
     /// `None` once it was reaped.
@@ -88,25 +87,24 @@ pub struct WorkerProcess {
     said: Said,
 }
 
-/// What a worker writes to its standard error.
+/// The standard error of a worker.
 #[derive(Debug)]
 struct Said {
-    /// Reads and writes do not wait: what finds no room is lost, and holds up nobody.
+    /// Reads and writes do not wait: text that finds no room is lost, and holds up no process.
     pipe: OwnedFd,
     last: Vec<u8>,
 }
 
-/// How many processes the kernel had killed for lack of memory.
+/// The number of processes that the kernel killed for lack of memory.
 #[derive(Debug)]
 struct MemoryKills {
-    /// Before what the worker works at.
+    /// Before the worker's present work.
     before: Option<u64>,
     /// At the last reading, which may be after the worker was killed.
     last: Option<u64>,
     read_at: Instant,
 }
 
-/// How the process of a worker ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {
     status: Option<ExitStatus>,
@@ -116,26 +114,13 @@ pub struct Ending {
     said: String,
 }
 
-/// Why a worker did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The program could not be started.
     #[error("cannot start {} as a transform worker: {source}", .path.display())]
-    Program {
-        /// The path of the program.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// It ended before it could be told what to do.
+    Program { path: PathBuf, source: io::Error },
     #[error("{} as a transform worker {ending} at its start", .path.display())]
-    Ended {
-        /// The path of the program.
-        path: PathBuf,
-        /// How it ended.
-        ending: Ending,
-    },
+    Ended { path: PathBuf, ending: Ending },
 }
 
 impl WorkerProcess {
@@ -247,7 +232,6 @@ impl WorkerProcess {
         self.started_by == process::id()
     }
 
-    /// The number of the process.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id
@@ -258,8 +242,8 @@ impl WorkerProcess {
         self.reap()
     }
 
-    /// As [`Self::end`], of a process that broke its connection: it is ending by itself, and gets a moment for
-    /// it, so that its own reason is seen.
+    /// As [`Self::end`], of a process that broke its connection: it is ending by itself, and gets a moment
+    /// for it, so that its own reason is seen.
     pub fn end_by_itself(mut self) -> Ending {
         self.ended_within(MOMENT).unwrap_or_else(|| self.reap())
     }
@@ -301,7 +285,6 @@ impl WorkerProcess {
 }
 
 impl Said {
-    /// Reads what is there.
     fn read(&mut self) {
         let mut bytes = [0; 4096];
         while let Ok(count @ 1..) = rustix::io::read(&self.pipe, &mut bytes) {
@@ -341,7 +324,6 @@ impl MemoryKills {
 }
 
 impl AsFd for WorkerProcess {
-    /// The socket, to wait for packets at it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -435,14 +417,13 @@ fn reap_late() {
     }
 }
 
-/// How many processes the kernel has killed for lack of memory, of the host or of a control group; `None` before
-/// Linux 4.13.
+/// The number of processes that the kernel has killed for lack of memory, of the host or of a control group;
+/// `None` before Linux 4.13.
 fn memory_kills() -> Option<u64> {
     let counters = fs::read_to_string("/proc/vmstat").ok()?;
     counters.lines().find_map(|line| line.strip_prefix("oom_kill "))?.parse().ok()
 }
 
-/// What is left of `patience` that began then.
 fn left(patience: Duration, began: Instant) -> Duration {
     patience.saturating_sub(began.elapsed())
 }

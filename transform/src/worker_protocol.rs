@@ -37,11 +37,10 @@ pub const MESSAGE_BYTES_MAX: usize = 512;
 /// The most arenas that a worker maps.
 pub const ARENAS_MAX: usize = 1024;
 
-/// The longest time that a sample may take, unless something else is wanted: many times what the slowest image
-/// within the default limits takes.
+/// The longest time that a sample may take, unless something else is wanted: many times what the slowest
+/// image within the default limits takes.
 pub const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a worker works by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
     /// The process that starts the worker, which ends with it.
@@ -65,9 +64,8 @@ pub struct Setup {
 pub struct DatasetPipeline {
     /// The first sample of the dataset.
     pub first: u64,
-    /// The first sample behind it.
+    /// The first sample behind the dataset.
     pub end: u64,
-    /// What its samples become.
     pub pipeline: Pipeline,
 }
 
@@ -105,7 +103,6 @@ impl Setup {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ArenaId(pub u32);
 
-/// In which form the bytes of a sample come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputForm {
     /// As the cold store has them.
@@ -119,13 +116,13 @@ pub enum InputForm {
 pub enum AfterTransform {
     /// Its bytes have no further use.
     Unused,
-    /// The prepared form stands at the start of its place, if it is as long as was foreseen and was made of the
-    /// bytes that arrived.
+    /// The prepared form stands at the start of its place, if it is as long as was foreseen and was made of
+    /// the bytes that arrived.
     Prepared {
         /// Its length in bytes.
         len: u64,
-        /// The checksum of the input as it arrived. Trainers map the memory too: input of another sum becomes a
-        /// row, and no prepared form.
+        /// The checksum of the input as it arrived. Trainers map the memory too: input of another sum becomes
+        /// a row, and no prepared form.
         input_sum: u64,
     },
 }
@@ -133,35 +130,28 @@ pub enum AfterTransform {
 /// A part of an arena, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// Where it begins.
     pub offset: u64,
-    /// How long it is.
     pub len: u64,
 }
 
 impl Part {
-    /// The first byte behind it, if it can be numbered.
+    /// `None` if the end exceeds 64 bits.
     fn end(self) -> Option<u64> {
         self.offset.checked_add(self.len)
     }
 }
 
-/// One sample to transform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     /// The number of the request, which its answer repeats.
     pub id: u64,
-    /// The memory with input and row.
     pub arena: ArenaId,
-    /// Its place, in which the input starts.
+    /// The place of the input, which starts at its beginning.
     pub slot: Part,
-    /// The length of the input.
     pub input_len: u64,
-    /// The form of the input.
     pub form: InputForm,
-    /// What stands in the slot afterwards.
+    /// The content of the slot afterwards.
     pub after: AfterTransform,
-    /// Where the row is written.
     pub row: Part,
     /// The sample, which chooses the draws.
     pub sample: u64,
@@ -194,25 +184,20 @@ impl Request {
     }
 }
 
-/// What the starter sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToWorker {
-    /// The first packet.
     Setup(Setup),
     /// Memory to map; its memfd comes with the packet.
     Arena {
-        /// Its number from now on.
         arena: ArenaId,
         /// Its length, in bytes.
         len: u64,
     },
     /// Memory to unmap.
     DropArena(ArenaId),
-    /// A sample to transform.
     Request(Request),
 }
 
-/// How a sample ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The row is written, and the prepared form if it was asked for.
@@ -226,16 +211,13 @@ pub enum Outcome {
     Failed(String),
 }
 
-/// Why a sample cannot be transformed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Defect {
-    /// Its kind.
     pub kind: DefectKind,
     /// A sentence without its end.
     pub message: String,
 }
 
-/// The kinds of [`Defect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefectKind {
     /// Its bytes are not what they should be.
@@ -244,12 +226,11 @@ pub enum DefectKind {
     TooLarge,
     /// It is sound, but the steps of the job are not for it.
     Unsuitable,
-    /// There is no memory for it.
     OutOfMemory,
 }
 
 impl DefectKind {
-    /// All of them, in the order of their codes.
+    /// In the order of their codes.
     const ALL: [Self; 4] = [Self::Damaged, Self::TooLarge, Self::Unsuitable, Self::OutOfMemory];
 
     fn decode(code: u8) -> Option<Self> {
@@ -257,7 +238,6 @@ impl DefectKind {
     }
 }
 
-/// What the worker sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FromWorker {
     /// It takes requests.
@@ -266,63 +246,32 @@ pub enum FromWorker {
     Unfit(String),
     /// The row is written, and the input is being replaced by its prepared form: if the worker ends before
     /// it answers, the bytes in the slot are neither.
-    Replacing {
-        /// The number of the request.
-        id: u64,
-    },
-    /// The end of a request.
+    Replacing { id: u64 },
     Answer {
-        /// The number of the request.
         id: u64,
-        /// How it ended.
         outcome: Outcome,
-        /// The time of a processor that it took.
+        /// The processor time that it took.
         took: Duration,
     },
 }
 
-/// Why a packet is not accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketError {
-    /// The other side speaks another version.
     #[error("version {found} of the packets of a transform worker; this program speaks {VERSION}")]
-    Version {
-        /// The version of the packet.
-        found: u32,
-    },
-    /// The packet has not the form of its kind.
+    Version { found: u32 },
     #[error("a packet of {len} bytes that is no {expected}")]
-    Malformed {
-        /// The length of the packet.
-        len: usize,
-        /// What was expected.
-        expected: &'static str,
-    },
-    /// A part leaves the memory that it lies in.
+    Malformed { len: usize, expected: &'static str },
     #[error("{} bytes at offset {} leave {len} bytes", .part.len, .part.offset)]
-    Outside {
-        /// The part.
-        part: Part,
-        /// The length of what it should lie in.
-        len: u64,
-    },
-    /// Input and row share bytes.
+    Outside { part: Part, len: u64 },
     #[error("the row at offset {} ({} bytes) overlaps the input at {} ({} bytes)",
         .row.offset, .row.len, .slot.offset, .slot.len)]
-    Overlap {
-        /// The place of the input.
-        slot: Part,
-        /// The place of the row.
-        row: Part,
-    },
-    /// A packet is longer than allowed.
+    Overlap { slot: Part, row: Part },
     #[error("a packet of {len} bytes; at most {PACKET_BYTES_MAX} are allowed")]
     TooLong {
         /// Its length, or the least that it has.
         len: usize,
     },
-    /// A call of the kernel on the socket failed.
     #[error("the socket of a transform worker: {0}")]
     Socket(#[from] Errno),
 }
@@ -337,7 +286,6 @@ const REPLACING: u8 = 3;
 const ANSWER: u8 = 4;
 
 impl ToWorker {
-    /// The bytes of the packet.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -390,7 +338,6 @@ impl ToWorker {
 }
 
 impl FromWorker {
-    /// The bytes of the packet.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {

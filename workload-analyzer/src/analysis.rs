@@ -25,8 +25,6 @@ pub use phase::{Name, Phase};
 pub use shards::Shards;
 pub use table::table;
 
-/// The analysis of a job.
-///
 /// Serialised, quantities are plain numbers whose key ends in the unit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Analysis {
@@ -35,18 +33,14 @@ pub struct Analysis {
     /// Bytes of a batch as arrays, if the job says what a sample is decoded to.
     #[serde(rename = "decoded_batch_bytes", serialize_with = "plain::optional_bytes")]
     pub decoded_batch: Option<Bytes>,
-    /// How the objects divide over workers that are assigned whole objects.
     pub shards: Shards,
-    /// Main memory that the job needs for itself on each node.
     pub memory: Memory,
-    /// The checkpoints, if the job writes any.
     pub checkpoint: Option<Checkpointing>,
-    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
 impl Analysis {
-    /// Analyses `job`. `free` is the main memory of each node that is free beside its tiers.
+    /// `free` is the main memory of each node that is free beside its tiers.
     #[must_use]
     pub fn of(job: &Job, sizes: &Sizes, demand: &Demand, free: Bytes) -> Self {
         let decoded_batch = decoded_batch(job, demand);
@@ -61,7 +55,6 @@ impl Analysis {
     }
 }
 
-/// The size of a batch of decoded samples; `None` if the job does not describe them.
 fn decoded_batch(job: &Job, demand: &Demand) -> Option<Bytes> {
     let elements = &job.trainer.decoded;
     let sample = elements.iter().fold(0, |sum: u64, it| sum.saturating_add(it.bytes().0));

@@ -32,24 +32,16 @@ pub use supply::{Supply, TierFigure};
 pub use table::{summary, table};
 pub use verdict::{Verdict, verdict};
 
-/// The bytes and the rate that the trainers of a job read.
-///
 /// Serialised, quantities are plain numbers whose key ends in the unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Demand {
-    /// Samples in the dataset.
     pub samples: u32,
-    /// Bytes of all samples.
     #[serde(rename = "total_bytes", serialize_with = "plain::bytes")]
     pub total: Bytes,
-    /// Whether all samples have one length.
     #[serde(skip)]
     pub has_equal_samples: bool,
-    /// Number of hosts of the job.
     pub nodes: u32,
-    /// Training processes on each host.
     pub ranks_per_node: u32,
-    /// Passes over the dataset.
     pub epochs: u32,
     /// Samples that each rank reads in an epoch.
     pub samples_per_rank: u32,
@@ -74,35 +66,31 @@ pub struct Demand {
     pub staged_p99: Bytes,
     /// Batches that are staged ahead of each rank.
     pub batches_ahead: u32,
-    /// Bytes of the batches that are staged on a node.
     #[serde(rename = "staged_bytes_per_node", serialize_with = "plain::bytes")]
     pub staged_per_node: Bytes,
-    /// How long the trainer computes on a batch, if the job gives it.
+    /// The time that the trainer computes on a batch; `None` if the job does not give it.
     #[serde(rename = "step_time_ns", serialize_with = "plain::nanoseconds")]
     pub step_time: Option<Nanoseconds>,
-    /// How long before its use a batch is requested, if the step time is known.
+    /// The time from the request of a batch to its use; `None` if the step time is unknown.
     #[serde(rename = "lead_ns", serialize_with = "plain::nanoseconds")]
     pub lead: Option<Nanoseconds>,
-    /// How long the loader of a rank preprocesses a batch, if the job gives it.
+    /// The time that the loader of a rank preprocesses a batch; `None` if the job does not give it.
     #[serde(rename = "preprocessing_ns", serialize_with = "plain::nanoseconds")]
     pub preprocessing: Option<Nanoseconds>,
     /// Workers of the loader of each rank; with 0 the trainer preprocesses between its steps.
     pub loader_workers: u32,
     /// The mean read rate of one rank, if the step time is known.
     pub rank: Option<ReadRate>,
-    /// The 99th percentile of the read rate of one rank.
     pub rank_p99: Option<ReadRate>,
     /// The mean read rate of the ranks of one node, if the step time is known.
     pub node: Option<ReadRate>,
-    /// The 99th percentile of it: ranks seldom have large batches at the same time, so it is less than the sum
-    /// of theirs.
+    /// The 99th percentile of the read rate of one node: ranks seldom have large batches at the same time, so
+    /// it is less than the sum of the percentiles of the ranks.
     pub node_p99: Option<ReadRate>,
 }
 
-/// A rate of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ReadRate {
-    /// The rate in bytes.
     #[serde(rename = "bytes_per_s", serialize_with = "plain::rate")]
     pub bytes: BytesPerSecond,
     /// Samples per second, rounded up.
@@ -176,19 +164,18 @@ impl Demand {
         self
     }
 
-    /// How long the trainers compute in an epoch, if the step time is known.
+    /// The time that the trainers compute in an epoch; `None` if the step time is unknown.
     #[must_use]
     pub fn compute_per_epoch(&self) -> Option<Nanoseconds> {
         self.step_time.map(|step| self.steps_of(step))
     }
 
-    /// The sum over the steps of an epoch of `each`.
     fn steps_of(&self, each: Nanoseconds) -> Nanoseconds {
         Nanoseconds(each.0.saturating_mul(self.steps_per_epoch.into()))
     }
 }
 
-/// How long the workers of a rank preprocess a batch, which they share evenly.
+/// The time to preprocess a batch, which the workers of a rank share evenly.
 fn preprocessing(job: &Job, batch_size: u32) -> Option<Nanoseconds> {
     let loader = &job.trainer.loader;
     let all = loader.preprocessing?.0.saturating_mul(batch_size.into());

@@ -38,7 +38,6 @@ pub use error::{JobError, KeyConflict, Reason};
 pub use located_error::LocatedError;
 pub use trainer::Trainer;
 
-/// The largest job file that is read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Batches that are staged ahead of each rank where neither the job file nor figures say more.
@@ -47,43 +46,38 @@ pub const STAGED_BATCHES: u32 = 4;
 /// The most batches that a job file lets an agent stage ahead of a rank.
 pub(crate) const PREFETCH_BATCHES_MAX: u32 = 1_024;
 
-/// The world of a job that leaves it out, where no launcher tells it.
+/// The default of `world` if no launcher says otherwise.
 const ONE_RANK: World = World { nodes: 1, ranks_per_node: 1 };
 
-/// A job, ready to be planned and run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     /// The name of the run directory: letters, digits, `-`, `_` and `.`, at most 64.
     pub name: String,
-    /// The location and the format of the dataset.
     pub dataset: Dataset,
-    /// What is read beside it, by the names of the datasets.
+    /// In the order of their names.
     pub further: Vec<FurtherDataset>,
-    /// The storage of the dataset.
     pub cold: ColdStore,
     /// The path of the index; `None` for the default of the caller.
     pub index: Option<PathBuf>,
     /// The description of a dataset that does not exist yet, which can be analysed but not read.
     pub described: Option<Described>,
-    /// How an epoch is permuted.
     pub shuffle: Shuffle,
     /// The seed of the permutation. The default is 0, or 9176 for `mosaic`.
     pub seed: u64,
-    /// Passes over the dataset.
     pub epochs: u32,
     /// The `drop_last` of the sampler. The default is false.
     pub drop_last: bool,
-    /// The position at which the job starts. The default is the first sample.
+    /// The default is the first sample.
     pub start: Position,
     /// Samples per rank and step.
     pub batch_size: u32,
-    /// The numbers of nodes and ranks. The default is what the launcher started, else one node with one rank.
+    /// The default is what the launcher started, else one node with one rank.
     pub world: World,
-    /// How long the trainer computes on one batch; `None` to observe it.
+    /// The time that the trainer computes on one batch; `None` to observe it.
     pub step_time: Option<Nanoseconds>,
-    /// The retention policy. The default is `gap`.
+    /// The default is `gap`.
     pub policy: policy::Kind,
-    /// What is adjusted of the policy. The default is what its paper says.
+    /// Adjustments of the policy. The default is what its paper says.
     pub tuning: policy::Tuning,
     /// The unit in which tiers grow and shrink; `None` to choose it for the tiers of each node.
     pub chunk: Option<Bytes>,
@@ -93,18 +87,18 @@ pub struct Job {
     /// The room of the tiers for samples that are fetched ahead of staging. The default is as much as they
     /// are worth.
     pub look_ahead: LookAhead,
-    /// How reads from the source, and transforms, are divided over the ranks of a node. The default is
+    /// The division of reads from the source, and of transforms, over the ranks of a node. The default is
     /// `shared`.
     pub assignment: Assignment,
-    /// What samples become before they are handed out; `None` for nothing, which hands out what is stored.
+    /// `None` hands out samples as they are stored.
     pub transform: Option<Transform>,
-    /// The processes of an agent that transform samples. The default is `auto`.
+    /// The default is `auto`.
     pub threads: Threads,
-    /// The reaction to a sample that cannot be read. The default is `fail`.
+    /// The default is `fail`.
     pub on_error: OnError,
-    /// Which copies are compared with their checksum. The default is `shared`.
+    /// The default is `shared`.
     pub verify: Verify,
-    /// Whether others may listen to what nodes send each other. The default is `open`.
+    /// The default is `open`.
     pub network: Network,
     /// The tiers to use, fastest kind first, each kind once. The first is main memory: batches are staged
     /// there, and the rest is cache.
@@ -114,7 +108,8 @@ pub struct Job {
     pub tiers: Vec<TierRequest>,
     /// The part of the scratch tier for files of the trainer. The default is none.
     pub job_scratch: Option<JobScratch>,
-    /// The other work of the trainer; of a run only its pause decides something, the room for samples to come.
+    /// The other work of the trainer, for predictions. In a run only its pause has an effect: it decides the
+    /// room for samples to come.
     pub trainer: Trainer,
 }
 
@@ -123,36 +118,35 @@ pub struct Job {
 pub struct FurtherDataset {
     /// The name by which a loader asks for it.
     pub name: String,
-    /// The location and the format.
     pub dataset: Dataset,
     /// The emulated speed of its storage; `None` for its own.
     pub speed: Option<Speed>,
     /// The path of the index; `None` for the default of the caller.
     pub index: Option<PathBuf>,
-    /// How it is permuted. The default is `sequential`.
+    /// The default is `sequential`.
     pub shuffle: Shuffle,
     /// Samples per rank and step. The default is that of the job.
     pub batch_size: u32,
-    /// It is read after each epoch with a number, counted from 1, that this divides. The default is 1.
+    /// The dataset is read after each epoch whose number, counted from 1, is a multiple of this. The default
+    /// is 1.
     pub every: u32,
-    /// What its samples become; `None` if they are handed out as they are stored.
+    /// `None` if samples are handed out as they are stored.
     pub transform: Option<Pipeline>,
 }
 
 impl Job {
-    /// What the samples of each dataset become, the first one first.
+    /// The pipeline of each dataset, the first one first; `None` if its samples are handed out as they are
+    /// stored.
     pub fn pipelines(&self) -> impl Iterator<Item = Option<&Pipeline>> {
         let first = self.transform.as_ref().map(|it| &it.pipeline);
         std::iter::once(first).chain(self.further.iter().map(|it| it.transform.as_ref()))
     }
 }
 
-/// What samples become before they are handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transform {
-    /// The steps.
     pub pipeline: Pipeline,
-    /// The form in which tiers keep samples. The default is `auto`; `prepared` only if the pipeline has it.
+    /// The default is `auto`; `prepared` requires that the pipeline has a prepared form.
     pub cache: CachedForm,
 }
 
@@ -168,7 +162,6 @@ pub enum CachedForm {
 }
 
 impl CachedForm {
-    /// The name in job files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -184,11 +177,9 @@ impl CachedForm {
 pub enum Threads {
     /// As many as the cores that the agent may use, less one for each rank of the node, and at least one.
     Auto,
-    /// This many.
     Count(NonZeroU32),
 }
 
-/// The storage that holds the dataset of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ColdStore {
     /// The emulated speed; `None` for its own.
@@ -197,22 +188,20 @@ pub struct ColdStore {
     pub limited_by: policy::Saves,
     /// Whether free memory caches files. The default is `auto`, and `off` with an emulated speed.
     pub page_cache: PageCache,
-    /// How long reads wait for the store of any dataset of the job. The default is
+    /// The time that reads wait for the store of any dataset of the job. The default is
     /// [`PATIENCE`](tierfeed_core::outage::PATIENCE).
     pub patience: Nanoseconds,
 }
 
-/// Whether reads of files leave their pages in memory that is free.
+/// Whether reads of files leave their pages in free memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageCache {
     /// They do, as long as memory is free.
     Auto,
-    /// They do not.
     Off,
 }
 
 impl PageCache {
-    /// The name in job files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -222,7 +211,6 @@ impl PageCache {
     }
 }
 
-/// The job has only a description of its dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "dataset.described stands for a dataset that is not here yet, so the job can be analysed and \
@@ -230,7 +218,6 @@ impl PageCache {
 )]
 pub struct OnlyDescribed;
 
-/// The reaction to a sample that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// The trainer gets an error that names the sample.
@@ -249,7 +236,6 @@ pub enum Network {
 }
 
 impl Network {
-    /// The name in job files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -269,7 +255,6 @@ pub enum Verify {
 }
 
 impl Verify {
-    /// The name in job files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -282,11 +267,8 @@ impl Verify {
 /// A tier that a job wants to use on every node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierRequest {
-    /// The kind of the tier.
     pub kind: tier::Kind,
-    /// What happens on a node that lacks it.
     pub presence: Presence,
-    /// How much of it may be used.
     pub budget: Budget,
     /// For [`tier::Kind::CxlMemory`], the NUMA nodes to use; empty for those that were measured. For
     /// [`tier::Kind::Scratch`], the one on which its files lie; empty for the default.
@@ -317,29 +299,24 @@ pub enum Presence {
 pub struct JobScratch {
     /// The most bytes that may be written there, which the cache of the tier does not get.
     pub size: Bytes,
-    /// What happens to it after the run. The default is removal.
+    /// The default is removal.
     pub after_run: AfterRun,
 }
 
-/// What happens to the files of the job when the run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterRun {
-    /// The files are deleted.
     Remove,
     /// The files stay, and a later run of a job of the same name finds them.
     Keep,
 }
 
-/// How much of a tier may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Budget {
-    /// A fixed number of bytes.
     Size(Bytes),
     /// A share of the free bytes, 1 % to 90 %, which adapts while the job runs.
     Reserve(Percent),
 }
 
-/// A share in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Percent(pub u8);
 
@@ -353,16 +330,11 @@ impl Percent {
 }
 
 impl Job {
-    /// Refuses a job that has only a description of its dataset.
-    ///
-    /// # Errors
-    ///
-    /// [`OnlyDescribed`] for such a job.
     pub fn require_dataset(&self) -> Result<(), OnlyDescribed> {
         if self.described.is_none() { Ok(()) } else { Err(OnlyDescribed) }
     }
 
-    /// What to tell the user about threads that the job names and nothing uses.
+    /// A note on threads that the job names and nothing uses.
     #[must_use]
     pub fn unused_threads(&self) -> Option<&'static str> {
         let is_unused = self.transform.is_none() && self.threads != Threads::Auto;
@@ -378,7 +350,7 @@ impl Job {
         self.tiers.iter().any(|tier| tier.kind == tier::Kind::Scratch && tier.path.is_none())
     }
 
-    /// Batches that are staged ahead of each rank as far as the job file says.
+    /// Batches that are staged ahead of each rank according to the job file.
     #[must_use]
     pub fn staged_batches(&self) -> u32 {
         self.prefetch_batches.unwrap_or(STAGED_BATCHES)
@@ -434,7 +406,8 @@ impl Job {
         check::job(text, file_name, file_name.parent().unwrap_or(Path::new("")), default)
     }
 
-    /// The order in which the ranks of this job read its first dataset of `samples`, as if there were no other.
+    /// The order in which the ranks of this job read its first dataset of `samples`, as if there were no
+    /// other.
     ///
     /// # Errors
     ///

@@ -10,7 +10,6 @@ use std::{
 use tierfeed_core::units::{BytesPerSecond, Nanoseconds};
 use tierfeed_harness::s3_server::S3Server;
 
-/// How far away a bucket is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pace {
     /// From a request to the first byte of its answer.
@@ -21,18 +20,14 @@ pub(crate) struct Pace {
     pub(crate) together: Option<BytesPerSecond>,
 }
 
-/// A running bucket.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     server: S3Server,
 }
 
-/// The name of what a bucket serves.
 const PREFIX: &str = "data";
 
 impl Bucket {
-    /// Serves the files below `folder`.
-    ///
     /// # Errors
     ///
     /// If the server is not built or does not start.
@@ -49,12 +44,11 @@ impl Bucket {
         Ok(Self { server: S3Server::start(server, arguments)? })
     }
 
-    /// Where a loader finds all that is served.
     pub(crate) fn all(&self) -> PathBuf {
         format!("{}/bucket/{PREFIX}", self.server.endpoint).into()
     }
 
-    /// Where a loader finds what was below `folder` in the served one.
+    /// The place of what was below `folder` in the served folder.
     pub(crate) fn at(&self, folder: &str) -> PathBuf {
         self.all().join(folder)
     }

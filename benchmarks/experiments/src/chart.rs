@@ -23,14 +23,14 @@ const GROUP_GAP: f64 = 9.0;
 const SAMPLE: f64 = 30.0;
 const CURVES_HEIGHT: f64 = 220.0;
 
-/// About so many points of a curve are marked; all have their ranges.
+/// About this many points of a curve are marked; all have their ranges.
 const MARKED_MAX: usize = 16;
 
-/// Up to so many positions are labelled themselves; of more, round values between.
+/// Up to this many positions are all labelled; with more, round values between them are.
 const LABELLED_MAX: usize = 10;
 
-/// Positions are on a logarithmic axis if the last is this many times the first, and each at least so many times the
-/// one before.
+/// Positions are on a logarithmic axis if the last is at least this many times the first, and each at least
+/// [`LOGARITHMIC_STEP`] times the one before.
 const LOGARITHMIC_RATIO: f64 = 8.0;
 const LOGARITHMIC_STEP: f64 = 1.5;
 
@@ -52,7 +52,7 @@ pub(crate) fn draw(charts: &[Chart]) -> Vec<String> {
     charts.iter().map(one).collect()
 }
 
-/// The name of a series with where it is from.
+/// The name of a series with its source.
 pub(crate) fn series_name(series: &Series) -> String {
     let source = match series.source {
         Source::Published => "published",
@@ -168,7 +168,6 @@ fn one_curve(
     }
 }
 
-/// How a series is drawn.
 #[derive(Debug, Clone, Copy)]
 struct Look {
     colour: &'static str,
@@ -224,7 +223,7 @@ fn lines(svg: &mut Svg, y: f64, class: &str, text: &str) -> f64 {
     })
 }
 
-/// Writes values below an axis, as many of them as have room.
+/// Writes as many values below an axis as have room.
 fn labels_below(svg: &mut Svg, axis: &Axis, values: &[f64], y: f64) {
     let mut free_from = 0.0;
     for value in values {
@@ -267,13 +266,13 @@ fn finite(value: Option<Value>) -> Option<Value> {
     value.filter(|it| [it.median, it.least, it.most].into_iter().all(f64::is_finite))
 }
 
-/// With three digits, or all of those before the point.
+/// Three significant digits, or all of those before the point.
 fn number(value: f64, decimals: usize) -> String {
     let digits = format!("{value:.decimals$}");
     if digits.trim_matches(['-', '0', '.']).is_empty() { "0".to_owned() } else { digits }
 }
 
-/// Decimals that make three digits of a value, or show one of a small one.
+/// The decimals that make three digits of a value, or show one of a small one.
 fn decimals(value: f64) -> usize {
     let smaller = [100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 0.000_1, 0.000_01, 0.000_001];
     smaller.iter().take_while(|it| value.abs() < **it).count()

@@ -1,8 +1,9 @@
-//! Claims of papers, and what became of them here.
+//! Claims of papers, and their outcome here.
 
 use crate::figure::{Headline, Value, Verdict};
 
-/// "So many per cent less time": published, and of `ours` against `theirs` here. Nothing where a side has no turn.
+/// "So many per cent less time", as published, and for `ours` against `theirs` here. `None` where a side has
+/// no turn.
 pub(crate) fn less_time(
     what: &str,
     published_percent: f64,
@@ -24,7 +25,7 @@ pub(crate) fn less_time(
     })
 }
 
-/// "Time falls": by how many per cent from `first` to `last`, of which the paper has no figure.
+/// "Time falls": by how many per cent from `first` to `last`. The paper has no figure for it.
 pub(crate) fn falls(what: &str, first: Option<Value>, last: Option<Value>) -> Option<Headline> {
     let claim = less_time(what, 0.0, last, first)?;
     let verdict = match claim.verdict {
@@ -35,7 +36,8 @@ pub(crate) fn falls(what: &str, first: Option<Value>, last: Option<Value>) -> Op
     Some(Headline { published: "falls".to_owned(), verdict, ..claim })
 }
 
-/// "So many times as fast": published, and of `ours` over `theirs` here, in what is better if it is more.
+/// "So many times as fast", as published, and for `ours` over `theirs` here, in a unit of which more is
+/// better.
 pub(crate) fn times_as_much(
     what: &str,
     published: f64,
@@ -55,7 +57,8 @@ pub(crate) fn times_as_much(
     })
 }
 
-/// "So many times as fast": published, and of `ours` over `theirs` here, in what is better if it is less, such as time.
+/// "So many times as fast", as published, and for `ours` over `theirs` here, in a unit of which less is
+/// better, such as time.
 pub(crate) fn times_as_fast(
     what: &str,
     published: f64,
@@ -65,7 +68,8 @@ pub(crate) fn times_as_fast(
     times_as_much(what, published, theirs, ours)
 }
 
-/// "So much less of what is unwanted": a difference of shares, published and of `ours` against `theirs` here.
+/// "So many points less of something unwanted": a difference of shares, as published, and for `ours` against
+/// `theirs` here.
 pub(crate) fn fewer_points(
     what: &str,
     published: f64,
@@ -90,7 +94,7 @@ pub(crate) fn fewer_points(
     })
 }
 
-/// "No slower than another side", of which the paper has no figure.
+/// "No slower than another side". The paper has no figure for it.
 pub(crate) fn no_slower(
     what: &str,
     ours: Option<Value>,
@@ -110,7 +114,7 @@ pub(crate) fn no_slower(
     Some(Headline { published: "no slower".to_owned(), measured, verdict, why, ..claim })
 }
 
-/// A share: published, and ours here.
+/// A share of which more is better, as published and here.
 pub(crate) fn at_least(what: &str, published: f64, ours: Option<Value>) -> Option<Headline> {
     let Value { median, least, most } = ours?;
     let percent = |share: f64| 100.0 * share;
@@ -125,7 +129,7 @@ pub(crate) fn at_least(what: &str, published: f64, ours: Option<Value>) -> Optio
 }
 
 impl Headline {
-    /// With the reason for which it was not reached, or not clearly.
+    /// Adds the reason for a claim that was not reached, or not clearly.
     pub(crate) fn because(self, why: &str) -> Self {
         match self.verdict {
             Verdict::Beaten | Verdict::Reproduced => self,
@@ -133,13 +137,12 @@ impl Headline {
         }
     }
 
-    /// Which is shown, and not judged.
     pub(crate) fn not_comparable(self, why: &str) -> Self {
         Self { verdict: Verdict::NotComparable, why: why.to_owned(), ..self }
     }
 }
 
-/// A share of what is unwanted: published, and ours here.
+/// A share of which less is better, as published and here.
 pub(crate) fn at_most(what: &str, published: f64, ours: Option<Value>) -> Option<Headline> {
     let Value { median, least, most } = ours?;
     let of_rest = Value { median: 1.0 - median, least: 1.0 - most, most: 1.0 - least };
@@ -147,7 +150,7 @@ pub(crate) fn at_most(what: &str, published: f64, ours: Option<Value>) -> Option
     Some(Headline { measured, verdict, ..at_least(what, published, ours)? })
 }
 
-/// Of a figure that is better if it is more, with the range of its turns.
+/// The verdict on a figure of which more is better, with the range of its turns.
 fn verdict(published: f64, here: f64, low: f64, high: f64) -> Verdict {
     match published {
         // One turn has no range, and shows no more than that.

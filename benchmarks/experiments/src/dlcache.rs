@@ -24,30 +24,24 @@ use tierfeed_harness::judgement::Judgement;
 pub use self::{chunks::Chunks, workload::Patterns};
 use self::{chunks::number, policies::Kind, workload::GB};
 
-/// The promise: less than the policy of the paper takes.
+/// The promise: less time than the policy of the paper.
 const TIME_MAX: f64 = 1.0;
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Orders of jobs, each on each size of storage.
+    /// Orders of jobs, each counted once for each size of storage.
     pub patterns: usize,
-    /// Chunks of all datasets.
     pub chunks: usize,
-    /// The bytes of all chunks.
     pub chunk_bytes: u64,
     /// The time to prepare every chunk once, which every policy needs.
     pub floor_s: f64,
-    /// One for each policy.
     pub rows: Vec<Row>,
 }
 
-/// One policy over all patterns.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// The name of the policy.
     pub policy: &'static str,
-    /// What it knows beside the past.
+    /// Its knowledge beside the past.
     pub knows: &'static str,
     /// The mean time of preparing chunks in a pattern, in seconds.
     pub mean_s: f64,
@@ -58,7 +52,7 @@ pub struct Row {
 }
 
 impl Outcome {
-    /// Our policy with the knowledge that a job brings takes less time than `dlcache`.
+    /// The promise: our policy with the knowledge that a job brings takes less time than `dlcache`.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         let ours = self.rows.iter().filter(|row| row.policy == Kind::Tierfeed.name());
@@ -73,7 +67,6 @@ struct Tally {
     no_worse: usize,
 }
 
-/// Replays the patterns with every policy, and reports to `progress`.
 pub fn run(chunks: &Chunks, which: Patterns, progress: &mut dyn FnMut(&str)) -> Outcome {
     let mut tallies = [Tally::default(); Kind::ALL.len()];
     let mut capacity = None;
@@ -112,7 +105,6 @@ fn seconds(ns: u128) -> f64 {
     ns as f64 / 1e9
 }
 
-/// The outcome as text.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! What claims reached in an earlier run, below which they must not fall.
+//! The figures that claims reached in an earlier run, below which they must not fall.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,13 @@ use tierfeed_harness::judgement::Judgement;
 
 use crate::figure::{Figure, Value};
 
-/// The median of a claim may fall by the range of its turns, earlier or now, and by so much of itself at least: one
-/// turn on another machine differs by as much.
+/// The median of a claim may fall by the range of its turns, earlier or now, and by at least this share of
+/// itself: one turn on another machine differs by as much.
 const SLACK: f64 = 0.2;
 
-/// By figure and claim, what was measured, better if it is more.
+/// Measured values by figure and claim; more is better.
 pub type Floors = BTreeMap<String, BTreeMap<String, Value>>;
 
-/// The floors that a run sets.
 #[must_use]
 pub fn floors(figures: &[Figure]) -> Floors {
     let of = |figure: &Figure| {

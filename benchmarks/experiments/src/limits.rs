@@ -22,31 +22,25 @@ use std::cmp::Ordering;
 use serde::Serialize;
 use tierfeed_harness::parallel;
 
-/// Epochs of the runs with prefetch.
 const PREFETCH_EPOCHS: u32 = 50;
 
-/// The settings of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Reads of a node in an epoch. The marks are for 60,000: with fewer, chance alone may miss them.
     pub accesses: u32,
 }
 
-/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Reads of a node in an epoch.
+    /// Of a node in an epoch.
     pub accesses: u32,
-    /// The rows of hits without prefetch.
     pub retention: Vec<Retention>,
-    /// The rows of reads in time with prefetch.
     pub prefetch: Vec<Prefetch>,
-    /// Cold bytes by rank and step.
     pub flatness: Vec<Flatness>,
 }
 
 impl Outcome {
-    /// Sentences about the figures that miss their marks.
+    /// A sentence for each figure that misses its mark.
     pub fn missed(&self) -> impl Iterator<Item = String> {
         let retention = self.retention.iter().filter(|row| row.is_met == Some(false)).map(|row| {
             let Retention { policy, nodes, cached, epochs, hits, .. } = row;
@@ -76,7 +70,6 @@ impl Outcome {
     }
 }
 
-/// One independent part of the experiment.
 enum Case {
     Retention(retention::Case),
     Prefetch(prefetch::Case),
@@ -89,7 +82,7 @@ enum Found {
     Flatness(Flatness),
 }
 
-/// Runs everything on all cores, and reports progress to `step`.
+/// Runs everything on all cores.
 #[must_use]
 pub fn run(settings: &Settings, step: &mut (dyn FnMut(&str) + Send)) -> Outcome {
     let accesses = settings.accesses;
@@ -121,7 +114,7 @@ pub fn run(settings: &Settings, step: &mut (dyn FnMut(&str) + Send)) -> Outcome 
     outcome
 }
 
-/// Not every run: most end within a second.
+/// Not every run is reported: most end within a second.
 const STEPS_TOLD: usize = 20;
 
 fn in_table(a: &Retention, b: &Retention) -> Ordering {

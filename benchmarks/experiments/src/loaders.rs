@@ -42,18 +42,14 @@ const EPOCHS: u32 = 3;
 const WORKERS_QUICK: u32 = 2;
 const DISK: BytesPerSecond = BytesPerSecond(80_000_000);
 
-/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Those of all real experiments.
     pub stage: stage::Settings,
     /// Loaders beside tierfeed, by their names in the script; all if empty.
     pub only: Vec<String>,
-    /// What is measured.
     pub conditions: Vec<Condition>,
 }
 
-/// A loader, with its way to read.
 #[derive(Debug, Clone, Copy)]
 struct Loader {
     /// Its name in tables.
@@ -74,7 +70,7 @@ impl Loader {
         self.script == "tierfeed"
     }
 
-    /// What it reads on the slow disk.
+    /// The data that it reads on the slow disk.
     fn data(&self, stage: &Stage<'_>) -> PathBuf {
         if self.converts { stage.disk.path().join(self.script) } else { stage.photographs() }
     }
@@ -94,7 +90,6 @@ const LOADERS: [Loader; 11] = [
     loader("Grain", "grain", 2),
 ];
 
-/// Where the data are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
@@ -102,17 +97,16 @@ pub enum Place {
     Warm,
     /// On a slow disk, and nowhere else.
     SlowDisk,
-    /// On a slow disk, with memory for so many per cent of them.
+    /// On a slow disk, with memory for this percentage of them.
     Memory(u32),
     /// In a bucket that is far away, and nowhere else.
     Bucket,
 }
 
 impl Place {
-    /// The names of all places.
     pub const NAMES: [&str; 4] = ["warm", "disk", "memory", "bucket"];
 
-    /// The name, without how much memory there is.
+    /// Without the amount of memory.
     #[must_use]
     pub const fn name(self) -> &'static str {
         let [warm, disk, memory, bucket] = Self::NAMES;
@@ -125,17 +119,13 @@ impl Place {
     }
 }
 
-/// One comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Condition {
-    /// Where the data are.
     pub place: Place,
-    /// Whether samples are decoded and cropped.
     pub decode: bool,
 }
 
 impl Condition {
-    /// All that is compared.
     pub const ALL: [Self; 12] = [
         Self { place: Place::Warm, decode: false },
         Self { place: Place::Warm, decode: true },
@@ -151,14 +141,13 @@ impl Condition {
         Self { place: Place::Bucket, decode: true },
     ];
 
-    /// What is compared quickly.
+    /// The comparisons of a quick run.
     pub const QUICK: [Self; 3] = [
         Self { place: Place::Warm, decode: true },
         Self { place: Place::SlowDisk, decode: false },
         Self { place: Place::Memory(25), decode: false },
     ];
 
-    /// The first epoch that is measured.
     const fn first(self) -> usize {
         match self.place {
             Place::SlowDisk | Place::Bucket => 0,
@@ -173,7 +162,6 @@ impl Condition {
         }
     }
 
-    /// For people.
     #[must_use]
     pub fn name(self) -> String {
         let place = match self.place {
@@ -186,46 +174,33 @@ impl Condition {
     }
 }
 
-/// The outcome, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Bytes of the photographs.
     pub dataset_bytes: u64,
-    /// How many there are.
     pub photographs: u32,
-    /// The version of each loader.
     pub versions: BTreeMap<String, String>,
     /// Seconds to write the format of a loader.
     pub conversions_s: BTreeMap<String, f64>,
-    /// Loaders that could not be compared, and why.
+    /// Loaders that could not be compared, with the reason.
     pub absent: BTreeMap<String, String>,
-    /// How the disk is emulated, and what a stopwatch says of it.
+    /// The emulation of the disk, and the rate that a stopwatch measured.
     pub disk: String,
-    /// What the bucket is; empty if there was none.
+    /// Empty without a bucket.
     pub bucket: String,
-    /// The comparisons.
     pub comparisons: Vec<Comparison>,
 }
 
-/// All loaders under one condition.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
-    /// The condition.
     pub condition: Condition,
-    /// The loaders.
     pub rows: Vec<Row>,
 }
 
-/// The medians of a loader's turns.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The name of the loader.
     pub loader: &'static str,
-    /// Images a second.
     pub images_per_s: Value,
-    /// Images of a second of CPU time.
     pub images_per_cpu_s: f64,
-    /// CPU seconds of a batch.
     pub cpu_s_per_batch: f64,
     /// The share of an epoch in which training waits for a batch.
     pub stalled: f64,
@@ -238,7 +213,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// How far the turns lie apart, as a share of the median.
+    /// The range of the turns, as a share of the median.
     fn spread(&self) -> f64 {
         let Value { median, least, most } = self.images_per_s;
         (most - least) / median
@@ -258,7 +233,7 @@ impl Comparison {
 }
 
 impl Outcome {
-    /// Tierfeed is first wherever data are cold, memory is short, or samples are decoded.
+    /// Tierfeed must be first wherever data are cold, memory is short, or samples are decoded.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         let mut judged = Judgement::default();
@@ -323,7 +298,6 @@ fn wanted(only: &[String], extent: Extent) -> impl Iterator<Item = &'static Load
     })
 }
 
-/// A bucket with the photographs.
 fn far(
     stage: &Stage<'_>,
     loaders: &[Loader],
@@ -376,7 +350,7 @@ fn prepare(
 struct Bench<'a, 'b> {
     stage: &'a mut Stage<'b>,
     loaders: Vec<Loader>,
-    /// Where a condition reads from it.
+    /// The bucket, if a condition reads from one.
     far: Option<Far>,
 }
 

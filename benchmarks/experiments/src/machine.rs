@@ -16,30 +16,29 @@ use tierfeed_harness::{
     slow_disk::SlowDisk,
 };
 
-/// Between two looks at what a training holds.
+/// Time between two looks at the memory of a training.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A training that takes longer hangs.
+/// A training that takes longer counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Processes that outlive their training have so long to end.
+/// Time for processes that outlive their training to end.
 const REST: Duration = Duration::from_secs(20);
 
-/// Where a training runs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Machine<'a> {
     /// The disk whose reads are limited, with what it holds.
     pub(crate) disk: Option<&'a SlowDisk>,
-    /// Where its processes see the disk too, alone: so all nodes of a training see their own at one place.
+    /// A second path under which only its own processes see the disk, so that all nodes of a training see
+    /// their own disk at one path.
     pub(crate) seen_at: Option<&'a Path>,
     /// The most memory, page cache included; `None` for all of the machine.
     pub(crate) memory: Option<Bytes>,
-    /// The most page cache, however much the processes hold; as soon as there is a file that says that all of them are
-    /// there.
+    /// The most page cache, however much memory the processes have. It holds as soon as the file exists that
+    /// says that all of them have started.
     pub(crate) page_cache: Option<(Bytes, &'a Path)>,
 }
 
-/// What a process and its children used.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Used {
     /// The most memory at a time, without page cache.
@@ -71,8 +70,8 @@ impl Machine<'_> {
         ended.end()
     }
 
-    /// Runs `program` on all machines at a time, each as [`Machine::run`] does; `arrange` hears the number of the
-    /// machine. Where one fails, the others are killed.
+    /// Runs `program` on all machines at a time, each as [`Machine::run`] does; `arrange` gets the number of
+    /// the machine. Where one fails, the others are killed.
     ///
     /// # Errors
     ///
@@ -135,19 +134,18 @@ impl fmt::Display for OutOfMemory {
 
 impl Error for OutOfMemory {}
 
-/// A program on a machine.
 struct Running<'a> {
     child: Child,
     memory: MemoryGroup,
     disk: Option<&'a SlowDisk>,
-    /// What had been read from the disk before.
+    /// Read from the disk before the program started.
     before: Bytes,
     most: Bytes,
     page_cache: Option<(Bytes, &'a Path)>,
 }
 
 impl Drop for Running<'_> {
-    /// Ends what is still there where a program failed.
+    /// Ends processes that are still running where a program failed.
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_)))
             || !self.memory.wait_until_empty(Duration::ZERO)
@@ -160,7 +158,6 @@ impl Drop for Running<'_> {
 }
 
 impl Running<'_> {
-    /// What a program used that has ended.
     fn end(self) -> anyhow::Result<Used> {
         ensure!(self.memory.wait_until_empty(REST), "its processes did not end within {REST:?}");
         ensure!(self.most > Bytes(0), "its control group saw none of its memory");

@@ -35,7 +35,6 @@ const READING: &str = "Bars and points are medians, and the line across them is 
 /// a block with the titles beside the cells. Marks are borders and words, since printers leave backgrounds out.
 const STYLE: &str = include_str!("page/style.css");
 
-/// The figures as one HTML page, and where they ran.
 #[must_use]
 pub fn page(figures: &[Figure], machine: &str) -> String {
     let mut page = Page::default();
@@ -57,7 +56,6 @@ pub fn page(figures: &[Figure], machine: &str) -> String {
     page.finish()
 }
 
-/// The claims as plain text for a terminal.
 #[must_use]
 pub fn table(figures: &[Figure]) -> String {
     let mut text = String::new();
@@ -129,7 +127,7 @@ const fn meaning(verdict: Verdict) -> &'static str {
     }
 }
 
-/// How many claims have each of [`VERDICTS`].
+/// The number of claims with each of [`VERDICTS`].
 fn counts<'a>(claims: impl Iterator<Item = &'a Headline>) -> [usize; VERDICTS.len()] {
     claims.fold([0; VERDICTS.len()], |counts, claim| {
         let mut verdicts = VERDICTS.iter();
@@ -145,7 +143,7 @@ fn counted<'a>(claims: impl Iterator<Item = &'a Headline>) -> String {
     format!("{all} {claims}: {}", parts.collect::<Vec<_>>().join(", "))
 }
 
-/// What became of a figure's claims, in one sentence. It names the few that were not reached.
+/// The outcome of a figure's claims, in one sentence. It names the few that were not reached.
 fn sentence(claims: &[Headline]) -> String {
     let all = match claims {
         [] => return "No claim is compared.".to_owned(),
@@ -298,7 +296,6 @@ fn anchor(name: &str) -> String {
     name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-")
 }
 
-/// The elements written so far.
 #[derive(Debug, Default)]
 struct Page(String);
 
@@ -316,7 +313,7 @@ impl Page {
         self.push(&escape(text));
     }
 
-    /// Nothing if there is no text.
+    /// Writes nothing if there is no text.
     fn element(&mut self, name: &str, class: &str, text: &str) {
         if !text.is_empty() {
             self.open(name, class);

@@ -16,12 +16,10 @@ use tierfeed_core::units::Bytes;
 use self::repetition::Repeated;
 use crate::{figure::Figure, stage::Settings};
 
-/// The outcome, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// The machine, for people.
     pub machine: String,
-    /// The figures, in the order of the papers.
+    /// In the order of the papers.
     pub figures: Vec<Figure>,
     /// Figures that could not be repeated, each with its reason.
     pub failed: Vec<String>,
@@ -32,7 +30,6 @@ const PAPERS: [&str; 6] = ["all", "deep-memory", "lobster", "deli", "dlcache", "
 
 type Run = fn(&Settings, &dyn Fn(&str) -> bool, &mut dyn FnMut(&str), &mut Repeated);
 
-/// What repeats the wanted figures of each paper.
 const RUNS: [Run; 5] = [
     |settings, is_wanted, step, all| deep_memory::FIGURES.run(settings, is_wanted, step, all),
     |settings, is_wanted, step, all| lobster::FIGURES.run(settings, is_wanted, step, all),
@@ -55,8 +52,8 @@ pub fn names() -> Vec<&'static str> {
         .collect()
 }
 
-/// Repeats the figures with these names. One fails if a disk or a control group cannot be made (this needs root), or a
-/// training fails. `so_far` hears of the figures after each paper.
+/// Repeats the figures with these names. A figure fails if a disk or a control group cannot be made (this
+/// needs root), or a training fails. `so_far` gets the figures after each paper.
 pub fn run(
     settings: &Settings,
     names: &[String],

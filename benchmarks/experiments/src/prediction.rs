@@ -1,4 +1,4 @@
-//! What the simulator says of a run, by `tierfeed plan --simulate`, beside the report of the run.
+//! Predictions of a run by the simulator (`tierfeed plan --simulate`), beside the report of the run.
 
 use std::{
     fs,
@@ -13,7 +13,6 @@ use tierfeed_harness::slow_disk::AHEAD;
 
 use crate::figure::Prediction;
 
-/// What a run tells of itself.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Report {
     steps: u64,
@@ -36,18 +35,17 @@ struct StallFor {
 #[derive(Debug, Clone, Deserialize)]
 struct Transform {
     samples: u64,
-    /// How long all workers had samples.
+    /// The sum of the times for which workers had samples.
     held_s: f64,
 }
 
-/// What `tierfeed plan --simulate` prints.
 #[derive(Debug, Deserialize)]
 struct Plan {
     epochs: Vec<Total>,
     total: Total,
 }
 
-/// What a job does, or an epoch of it, as predicted.
+/// The prediction for a job, or for an epoch of it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Total {
     pub(crate) cold_read_bytes: u64,
@@ -55,34 +53,31 @@ pub(crate) struct Total {
     pub(crate) stall_s: f64,
 }
 
-/// What `tierfeed plan --simulate` is asked.
 #[derive(Debug)]
 pub(crate) struct Simulation<'a> {
     pub(crate) job: &'a Path,
-    /// How fast the cold store is for each node.
+    /// The rate of the cold store for each node.
     pub(crate) cold: BytesPerSecond,
-    /// How far the cold store may be ahead of that; of nodes that share their caches it cannot be told.
+    /// The time by which the cold store may be ahead of that; it cannot be given for nodes that share their
+    /// caches.
     pub(crate) cold_burst: Option<Nanoseconds>,
-    /// How long a step computes.
     pub(crate) step_s: f64,
     /// Seconds that a worker has a sample.
     pub(crate) transform_s: Option<f64>,
-    /// How long the agent reads before the training begins.
+    /// The time for which the agent reads before the training begins.
     pub(crate) head_start_s: Option<f64>,
-    /// Which nodes are predicted: the first without an option.
+    /// The option that chooses the predicted nodes: the first node without an option.
     pub(crate) nodes: Option<&'static str>,
 }
 
 impl Report {
-    /// How long the agent read before its first batch was asked for.
+    /// The time for which the agent read before its first batch was asked for.
     pub(crate) fn head_start_s(&self) -> f64 {
         self.head_start_s
     }
 }
 
 impl Simulation<'_> {
-    /// Each epoch, as predicted.
-    ///
     /// # Errors
     ///
     /// If the simulator refuses the job.
@@ -111,10 +106,10 @@ impl Simulation<'_> {
     }
 }
 
-/// Simulates the job of a run of one node. The simulator is told how fast the cold store is, how long the agent ran
-/// before the training, and how long a step and the transform of a sample took in the run. So of the time it predicts
-/// the part in which the training waits. A step has what the training decodes itself; a limited disk is ahead of its
-/// limit as it is in the mean.
+/// Simulates the job of a run of one node. The simulator gets the rate of the cold store, the time that the
+/// agent ran before the training, and the times of a step and of the transform of a sample in the run. So the
+/// only time that it predicts is that in which the training waits. A step includes the decoding that the
+/// training does itself; a limited disk is ahead of its limit by the mean.
 ///
 /// # Errors
 ///
@@ -153,7 +148,7 @@ pub(crate) fn predict(
 }
 
 impl Report {
-    /// Seconds that a step took with its decoding, beside waiting.
+    /// Seconds of a step with its decoding, without waiting.
     #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
     fn step_s(&self) -> f64 {
         (self.wall_s - self.stall_s + self.stall_for_s.decoding) / self.steps as f64
@@ -164,7 +159,8 @@ impl Report {
         self.cold_read_bytes + self.self_read_bytes
     }
 
-    /// Seconds that a worker had a sample: with waits for a core, of which the simulator has one for each worker.
+    /// Seconds for which a worker had a sample, including waits for a core: the simulator has one core for
+    /// each worker.
     #[expect(clippy::cast_precision_loss, reason = "a count of samples")]
     pub(crate) fn transform_s(&self) -> Option<f64> {
         let Transform { samples, held_s } = self.transform.as_ref()?;

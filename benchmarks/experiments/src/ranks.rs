@@ -32,43 +32,36 @@ use crate::{
 
 /// Batches that are staged ahead of each rank: as many as two workers of a `DataLoader` have in work.
 const STAGED: u32 = 4;
-/// The unit in which tiers grow.
 const CHUNK: Bytes = Bytes::mib(1);
 /// The folder of a tenth of the photographs.
 const TIMED: &str = "class0";
 /// The first epoch whose time is predicted: agents read from their start on, and the ranks meet some time later.
 const WARM: usize = 1;
-/// Bytes of a row: what a sample is after the crop.
+/// Bytes of a row, which is a sample after the crop.
 const ROW: u64 = 3 * 224 * 224;
 
-/// Nodes of a training.
 pub(crate) struct Nodes<'a> {
     settings: &'a Settings,
     trainer: &'a Trainer,
     disks: &'a [&'a SlowDisk],
-    /// Where each node sees its disk.
+    /// The path at which each node sees its disk.
     place: PathBuf,
-    /// Bytes of the dataset.
     pub(crate) dataset: Bytes,
     rate: BytesPerSecond,
-    /// What a stopwatch said of the disks.
     pub(crate) stopwatch: String,
-    /// What the simulator says of the turns.
     predictions: Vec<Prediction>,
-    /// What tierfeed stages on a node, by the ranks of the job.
+    /// Bytes that tierfeed stages on a node, by nodes and ranks of a node.
     staged: BTreeMap<(u32, u32), Bytes>,
 }
 
-/// One side of a comparison.
 #[derive(Debug, Clone)]
 pub(crate) struct Side<'a> {
-    /// Its name in tables and charts.
     pub(crate) name: String,
     pub(crate) nodes: u32,
     pub(crate) ranks_per_node: u32,
-    /// What each rank does; of tierfeed, `job` has further keys of the job file.
+    /// The training of each rank; for tierfeed, `job` has further keys of the job file.
     pub(crate) training: Training<'a>,
-    /// Memory of a node for page cache or tiers, beside what the processes need.
+    /// Memory of a node for page cache or tiers, beside the need of its processes.
     pub(crate) room: Bytes,
 }
 
@@ -140,17 +133,15 @@ fn with_disks<T, F: FnOnce(&[&SlowDisk]) -> anyhow::Result<T>>(
 }
 
 impl Nodes<'_> {
-    /// Where the photographs are for every rank.
     pub(crate) fn photographs(&self) -> PathBuf {
         self.place.join("photographs")
     }
 
-    /// How many photographs there are.
     pub(crate) fn photographs_count(&self) -> u32 {
         self.settings.photographs
     }
 
-    /// The turns of all sides, which alternate.
+    /// The turns of the sides alternate.
     pub(crate) fn turns(
         &mut self,
         sides: &[Side<'_>],
@@ -177,8 +168,8 @@ impl Nodes<'_> {
         Ok(turns)
     }
 
-    /// What the simulator says of the turn with the median time, without its first epoch. It is told how long a step
-    /// computes, as it was set, and how long the transform of a sample took.
+    /// Predicts the turn with the median time, without its first epoch. The simulator gets the time that a
+    /// step computes, as it was set, and the measured time of the transform of a sample.
     fn predict(&mut self, side: &Side<'_>, turns: &[Ranked]) -> anyhow::Result<Prediction> {
         let mut turns: Vec<&Ranked> = turns.iter().collect();
         turns.sort_by(|a, b| a.total_s().total_cmp(&b.total_s()));
@@ -223,15 +214,15 @@ impl Nodes<'_> {
         })
     }
 
-    /// Trains for an epoch without a limit of the page cache: programs that are in memory before are not charged to the
-    /// nodes of later trainings, so that the room of those is for photographs alone.
+    /// Trains for an epoch without a limit of the page cache: programs that are already in memory are not
+    /// charged to the nodes of later trainings, so that their room is for photographs alone.
     fn load_programs(&self, side: &Side<'_>) -> anyhow::Result<()> {
         let training = Training { epochs: 1, step_s: 0.0, ..side.training.clone() };
         let side = Side { training, room: Bytes(u64::MAX), ..side.clone() };
         self.run(&side, Bytes(0)).with_context(|| side.name.clone()).map(drop)
     }
 
-    /// Main memory of tierfeed on a node: the room of a side in whole chunks, and what is staged.
+    /// Main memory of tierfeed on a node: the room of a side in whole chunks, and the staging.
     fn main_memory(&mut self, side: &Side<'_>) -> anyhow::Result<Bytes> {
         Ok(Bytes(side.room.0 / CHUNK.0 * CHUNK.0 + self.staged_by(side)?.0))
     }
@@ -251,7 +242,7 @@ impl Nodes<'_> {
         Ok(ranked)
     }
 
-    /// What tierfeed stages on a node of a side, as its agent reports it.
+    /// Bytes that tierfeed stages on a node of a side, as its agent reports it.
     fn staged_by(&mut self, side: &Side<'_>) -> anyhow::Result<Bytes> {
         let key = (side.nodes, side.ranks_per_node);
         if side.training.loader != "tierfeed" {
@@ -325,7 +316,6 @@ impl Nodes<'_> {
         Ok(Ranked { ranks, used, reports })
     }
 
-    /// The job file of a side.
     fn job(&self, side: &Side<'_>, main_memory: Bytes) -> Json {
         let Training { batch_size, epochs, workers, .. } = side.training;
         let mut job = json!({
@@ -353,13 +343,13 @@ impl Nodes<'_> {
     }
 }
 
-/// What [`STAGED`] batches of all ranks of a node take at most: the rows, and the stored samples that they are made of.
+/// The most bytes of [`STAGED`] batches of all ranks of a node: the rows, and the stored samples that they
+/// are made of.
 fn staged_at_most(side: &Side<'_>) -> Bytes {
     let samples = u64::from(STAGED * side.training.batch_size * side.ranks_per_node);
     Bytes(samples * ROW * 2)
 }
 
-/// The settings of `ranks.py`.
 #[derive(Serialize)]
 struct RankSettings<'a> {
     #[serde(flatten)]

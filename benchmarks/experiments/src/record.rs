@@ -1,4 +1,4 @@
-//! What was measured, as JSON beside the page: a run adds its figures, and those of earlier runs stay.
+//! Measured figures, as JSON beside the page: a run adds its figures, and those of earlier runs stay.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -16,7 +16,7 @@ pub struct Record {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Measured {
-    /// Where it ran, and to what extent.
+    /// The machine and the extent of the run.
     machine: String,
     figure: Figure,
 }
@@ -49,13 +49,12 @@ impl Record {
         });
     }
 
-    /// The figures.
     #[must_use]
     pub fn figures(&self) -> Vec<Figure> {
         self.measured.iter().map(|it| it.figure.clone()).collect()
     }
 
-    /// Where they ran; with their names, if that was not one run.
+    /// The machines of the figures; with the names of figures, if there was more than one run.
     #[must_use]
     pub fn machine(&self) -> String {
         let mut runs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -4,14 +4,12 @@ use std::{f64::consts::TAU, sync::Arc};
 
 use tierfeed_core::units::Bytes;
 
-/// Sizes whose logarithms are normal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Lognormal {
     /// The mean of the distribution, in bytes.
     pub(crate) mean_bytes: f64,
     /// The standard deviation of the logarithms.
     pub(crate) sigma: f64,
-    /// The seed of all sizes.
     pub(crate) seed: u64,
 }
 
@@ -25,7 +23,6 @@ impl Lognormal {
     }
 }
 
-/// A share of `whole` bytes.
 #[expect(clippy::cast_precision_loss, reason = "15 digits of a byte count are enough for a share")]
 pub(crate) fn part_of(whole: u64, share: f64) -> Bytes {
     rounded(whole as f64 * share)
@@ -40,7 +37,6 @@ fn rounded(size: f64) -> Bytes {
     Bytes(size.round() as u64)
 }
 
-/// The random number generator `SplitMix64`.
 #[derive(Debug)]
 struct Noise(u64);
 

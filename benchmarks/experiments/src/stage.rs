@@ -1,4 +1,5 @@
-//! What real experiments stand on: photographs on a slow disk, trainings in turns, and what their loaders need.
+//! The base of real experiments: photographs on a slow disk, trainings in turns, and the needs of their
+//! loaders.
 
 use std::{
     collections::BTreeMap,
@@ -22,79 +23,68 @@ use crate::{
     training::{Trained, Trainer, Training},
 };
 
-/// Samples of a batch.
 pub(crate) const BATCH: u32 = 16;
 /// The longer side of a photograph, in pixels.
 const SIDE: u32 = 500;
-/// What tierfeed stages of decoded images beside its tiers, to a whole chunk; less of bytes, see [`Stage::memory_for`].
+/// Decoded images that tierfeed stages beside its tiers, to a whole chunk; less if they are not decoded, see
+/// [`Stage::memory_for`].
 pub(crate) const STAGING: Bytes = Bytes::mib(16);
 /// More than any job of an experiment stages.
 const MORE_THAN_STAGED: Bytes = Bytes::mib(64);
 /// Tiers have whole chunks.
 const CHUNK: Bytes = Bytes::mib(1);
-/// Room beside what was measured, for kernel memory and what varies. Page cache may fill the rest of it.
+/// Room beside the measured need, for kernel memory and variation. Page cache may fill the rest of it.
 pub(crate) const SPARE: Bytes = Bytes::mib(32);
 
 /// A step in which loaders fill what they buffer, in seconds.
 const SLOW_STEP_S: f64 = 0.03;
-/// How often a training is tried, with more memory each time.
+/// Attempts at a training, with more memory each time.
 const ATTEMPTS: u32 = 4;
 
-/// A limited disk may be ahead of its limit by so much: a slice, and what a loaded machine adds.
+/// The greatest time by which a limited disk may be ahead of its limit: a slice, and the delay of a loaded
+/// machine.
 const AHEAD_MAX: Nanoseconds = Nanoseconds(2 * SLICE.0);
 
-/// How much of an experiment runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// All of it, as figures are quoted.
     Full,
-    /// The sides of each figure that tell most, in a minute or two for a paper: to see what a change broke.
+    /// The most telling sides of each figure, in a minute or two for a paper: to see what a change broke.
     Quick,
 }
 
-/// The settings of real experiments.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How much of each figure runs.
     pub extent: Extent,
     /// A Python with the loaders: `scripts/frameworks/setup.sh peers`.
     pub python: PathBuf,
-    /// The path of the `tierfeed` binary.
     pub tierfeed: PathBuf,
-    /// The path of the S3 server.
     pub s3_server: PathBuf,
-    /// Where data are made, and removed afterwards.
+    /// Parent of the folder with the data, which are removed afterwards.
     pub folder: PathBuf,
-    /// A tar of labelled images, each `CLASS/NAME.jpg` below any folder; generated ones without.
+    /// A tar of labelled images, each `CLASS/NAME.jpg` below any folder; `None` for generated ones.
     pub labelled: Option<PathBuf>,
-    /// How many photographs there are.
     pub photographs: u32,
-    /// Turns of each side.
     pub rounds: usize,
 }
 
-/// Photographs on a disk, and what trains over them.
 pub(crate) struct Stage<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) trainer: Trainer,
     pub(crate) disk: &'a SlowDisk,
     /// Where the photographs were made; not on the slow disk.
     pub(crate) made: PathBuf,
-    /// Bytes of the photographs.
     pub(crate) dataset: Bytes,
-    /// How fast the disk is read.
     rate: BytesPerSecond,
-    /// How the disk is emulated, and what a stopwatch said of it.
+    /// The emulation of the disk, and the rate that a stopwatch measured.
     pub(crate) emulated: String,
-    /// What the processes of a loader hold by themselves.
+    /// Memory that the processes of a loader need by themselves.
     held: BTreeMap<String, Bytes>,
-    /// What a job of tierfeed stages, by its batches and whether it decodes.
+    /// Bytes that a job of tierfeed stages, by its batches and whether it decodes.
     staged: BTreeMap<(u32, bool), Bytes>,
-    /// Of the turns since they were taken.
+    /// Of the turns since the predictions were taken last.
     predictions: Vec<Prediction>,
 }
 
-/// Of the report of a run.
 #[derive(Debug, Deserialize)]
 struct Report {
     tiers: Vec<Tier>,
@@ -106,13 +96,11 @@ struct Tier {
     cache_bytes: u64,
 }
 
-/// One side of a comparison.
 #[derive(Debug, Clone)]
 pub(crate) struct Side<'a> {
-    /// Its name in tables and charts.
     pub(crate) name: String,
     pub(crate) training: Training<'a>,
-    /// Memory for page cache or tiers, beside what the processes need; `None` for all of the machine.
+    /// Memory for page cache or tiers, beside the need of the processes; `None` for all of the machine.
     pub(crate) room: Option<Bytes>,
 }
 
@@ -166,24 +154,21 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The photographs on the slow disk.
     pub(crate) fn photographs(&self) -> PathBuf {
         self.disk.path().join("photographs")
     }
 
-    /// Megabytes of the photographs.
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     pub(crate) fn megabytes(&self) -> f64 {
         self.dataset.0 as f64 / 1e6
     }
 
-    /// A part of the dataset.
     pub(crate) fn percent(&self, percent: u64) -> Bytes {
         Bytes(self.dataset.0 * percent / 100)
     }
 
-    /// The main memory with which the cache of a job holds so much, in whole chunks: beside it is what the job stages,
-    /// as a run of one epoch reports it.
+    /// The main memory with which the cache of a job holds `cached`, in whole chunks: that, and the staging
+    /// of the job, as a run of one epoch reports it.
     pub(crate) fn memory_for(
         &mut self,
         cached: Bytes,
@@ -205,7 +190,7 @@ impl Stage<'_> {
         Ok(Bytes(cached.0 / CHUNK.0 * CHUNK.0 + self.staged[&key].0))
     }
 
-    /// Trains once with the memory of a side and so much more, which `tierfeed hog` takes before.
+    /// Trains once with the memory of a side and `take` more, which `tierfeed hog` takes before.
     pub(crate) fn train_beside_hog(
         &mut self,
         side: &Side<'_>,
@@ -241,13 +226,13 @@ impl Stage<'_> {
         self.trainer.train(&machine, &side.training)
     }
 
-    /// The memory of a side: what its processes hold, its room, and something to spare.
+    /// The memory of a side: that of its processes, its room, and [`SPARE`].
     fn memory(&mut self, side: &Side<'_>) -> anyhow::Result<Option<Bytes>> {
         let Some(room) = side.room else { return Ok(None) };
         Ok(Some(Bytes(self.held_by(side)?.0 + room.0 + SPARE.0)))
     }
 
-    /// The turns of all sides, which alternate.
+    /// The turns of the sides alternate.
     pub(crate) fn turns(
         &mut self,
         sides: &[Side<'_>],
@@ -267,7 +252,7 @@ impl Stage<'_> {
         Ok(turns)
     }
 
-    /// What the simulator says of the turn with the median time, where tierfeed trained.
+    /// Predicts the turn with the median time, where tierfeed trained.
     fn predict(&mut self, side: &Side<'_>, turns: &[Trained]) -> anyhow::Result<()> {
         let mut turns: Vec<&Trained> = turns.iter().collect();
         turns.sort_by(|a, b| a.total_s().total_cmp(&b.total_s()));
@@ -279,7 +264,6 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Repeats a figure, with what the simulator says of its turns.
     pub(crate) fn repeat(
         &mut self,
         repeat: impl FnOnce(&mut Self, &mut dyn FnMut(&str)) -> anyhow::Result<Figure>,
@@ -289,12 +273,11 @@ impl Stage<'_> {
         Ok(Figure { predictions: self.take_predictions(), ..figure })
     }
 
-    /// Adds what the simulator says of turns.
     pub(crate) fn add_predictions(&mut self, predictions: Vec<Prediction>) {
         self.predictions.extend(predictions);
     }
 
-    /// What the simulator said of the turns since this was asked last.
+    /// The predictions of the turns since the last call.
     pub(crate) fn take_predictions(&mut self) -> Vec<Prediction> {
         std::mem::take(&mut self.predictions)
     }
@@ -319,8 +302,8 @@ impl Stage<'_> {
         Ok(Chart { title: String::new(), x: x.to_owned(), y: y.to_owned(), along, series })
     }
 
-    /// What the processes of a side hold without page cache and without tiers, by a run without a limit, in which steps
-    /// are so slow that buffers fill.
+    /// Memory that the processes of a side need without page cache and without tiers, by a run without a
+    /// limit, in which steps are so slow that buffers fill.
     fn held_by(&mut self, side: &Side<'_>) -> anyhow::Result<&mut Bytes> {
         let Training { loader, workers, decode, .. } = side.training;
         let key = format!("{loader} {workers} {decode}");
@@ -342,7 +325,8 @@ impl Stage<'_> {
     }
 }
 
-/// Limits the reads of a disk, and reads files of so many bytes by a stopwatch; returns the rates through the page
+/// Limits the reads of a disk, and reads `files` of `bytes` by a stopwatch; returns the rates through the
+/// page
 /// cache and past it.
 ///
 /// # Errors
@@ -363,7 +347,7 @@ pub(crate) fn limited(
     Ok(rates)
 }
 
-/// What tierfeed needs to know beside the data: main memory with what is staged, and further keys.
+/// A job without its data: main memory including the staging, and further keys.
 pub(crate) fn job(main_memory: Bytes, more: &[(&str, Json)]) -> Json {
     let size = format!("{} B", main_memory.0);
     let mut job = json!({ "chunk": "1 MiB", "tiers": { "main-memory": { "size": size } } });
@@ -373,7 +357,7 @@ pub(crate) fn job(main_memory: Bytes, more: &[(&str, Json)]) -> Json {
     job
 }
 
-/// Adds keys to a job; those of mappings that it has go into them.
+/// Adds keys to a job; keys of a mapping that the job has are added to that mapping.
 pub(crate) fn extend(job: &mut Json, more: &Json) {
     for (key, value) in more.as_object().into_iter().flatten() {
         match (job.get_mut(key), value) {
@@ -383,13 +367,11 @@ pub(crate) fn extend(job: &mut Json, more: &Json) {
     }
 }
 
-/// Emulated CXL memory, as a tier of a job.
 pub(crate) fn cxl_memory(size: Bytes) -> Json {
     let emulate = json!({ "latency": "350 ns", "bandwidth": "20 GB/s" });
     json!({ "cxl-memory": { "size": format!("{} B", size.0), "emulate": emulate } })
 }
 
-/// The median of a figure of all turns, with its range.
 pub(crate) fn value(turns: &[Trained], figure: impl Fn(&Trained) -> f64) -> Option<Value> {
     Value::of(&turns.iter().map(figure).collect::<Vec<_>>())
 }

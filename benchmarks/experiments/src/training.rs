@@ -15,7 +15,7 @@ use tierfeed_core::units::Bytes;
 use crate::machine::{Machine, Used};
 
 const SCRIPT: &str = include_str!("../../peers/loaders.py");
-/// What the script imports, and scripts beside it.
+/// Modules that the script imports, and scripts beside it.
 const MODULES: &[(&str, &str)] = &[
     ("accuracy.py", include_str!("../../peers/accuracy.py")),
     ("buckets.py", include_str!("../../peers/buckets.py")),
@@ -30,48 +30,40 @@ const MODULES: &[(&str, &str)] = &[
     ("staged.py", include_str!("../../peers/staged.py")),
 ];
 
-/// What runs trainings.
 #[derive(Debug)]
 pub(crate) struct Trainer {
     python: PathBuf,
     tierfeed: PathBuf,
-    /// For settings and results.
     folder: PathBuf,
 }
 
-/// The settings of a training.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Training<'a> {
     /// The loader, by its name in the script.
     pub(crate) loader: &'a str,
     /// A folder of photographs, or of what the loader made of them.
     pub(crate) data: &'a Path,
-    /// Samples of a batch.
     pub(crate) batch_size: u32,
-    /// Passes over the data.
     pub(crate) epochs: u32,
-    /// How long a step takes on the accelerator, in seconds.
+    /// The time of a step on the accelerator.
     pub(crate) step_s: f64,
     /// Processes or threads of the loader.
     pub(crate) workers: u32,
-    /// Whether samples are decoded and cropped, or handed over as they are.
+    /// Whether samples are decoded and cropped, or handed over as stored.
     pub(crate) decode: bool,
-    /// More keys of a job, for tierfeed.
+    /// More keys of a job; only used by tierfeed.
     pub(crate) job: serde_json::Value,
 }
 
-/// What a training says of itself, with what it used.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Trained {
-    /// Seconds of each epoch.
+    /// By epoch.
     pub(crate) seconds: Vec<f64>,
-    /// Seconds that each batch of each epoch was waited for.
+    /// Seconds that the training waited for each batch of each epoch.
     pub(crate) waits: Vec<Vec<f64>>,
-    /// Samples of each epoch.
     pub(crate) images: Vec<u64>,
     /// From the start of the loader to its first batch, in seconds.
     pub(crate) first_batch_s: f64,
-    /// CPU seconds of the epochs.
     pub(crate) cpu_s: Vec<f64>,
     /// Whether each batch of each epoch holds a sample that is slow to decode; empty where the data have none.
     pub(crate) slow: Vec<Vec<bool>>,
@@ -80,29 +72,23 @@ pub(crate) struct Trained {
     pub(crate) run_dir: Option<PathBuf>,
     /// Seconds from the start of the process to the end of its last epoch.
     pub(crate) job_s: f64,
-    /// What the processes used from their start to their end.
     #[serde(skip)]
     pub(crate) used: Option<Used>,
 }
 
-/// What a stopwatch says of a place.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(crate) struct Times {
-    /// Bytes of all samples there.
     pub(crate) bytes: f64,
-    /// How long it took to read them.
     pub(crate) seconds: f64,
 }
 
 impl Times {
-    /// Bytes per second.
     pub(crate) fn rate(self) -> f64 {
         self.bytes / self.seconds
     }
 }
 
 impl Trained {
-    /// Seconds of all epochs.
     pub(crate) fn total_s(&self) -> f64 {
         self.seconds.iter().sum()
     }
@@ -131,8 +117,6 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 impl Trainer {
-    /// Writes the script to `folder`.
-    ///
     /// # Errors
     ///
     /// If it cannot be written, or there is no such Python.
@@ -231,8 +215,6 @@ impl Trainer {
         serde_json::from_str(&fs::read_to_string(said)?).context("buckets.py told no times")
     }
 
-    /// Trains.
-    ///
     /// # Errors
     ///
     /// If the training fails, with its last messages.
@@ -295,7 +277,6 @@ impl Trainer {
         self.folder.join("loaders.py")
     }
 
-    /// Where settings and results are.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -319,7 +300,7 @@ impl Trainer {
         self.ask_script("loaders.py", arguments)
     }
 
-    /// What a script of this folder prints as JSON in its last line.
+    /// Runs a script of this folder and parses the last line that it prints as JSON.
     ///
     /// # Errors
     ///

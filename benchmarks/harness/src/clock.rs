@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The current time of the monotonic clock.
 #[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 pub fn now() -> Instant {
     Instant::now()

@@ -1,11 +1,10 @@
-//! How a program ends when it does not end well, and its exit code.
+//! Failures of a program, and their exit codes.
 
 use std::process::ExitCode;
 
-/// Why a program stopped.
 #[derive(Debug)]
 pub enum Failure {
-    /// The input was wrong: other input would help.
+    /// The input was wrong, so that other input would help.
     Input(anyhow::Error),
     /// The work failed, or a promise was missed.
     Work(anyhow::Error),

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 
 use crate::{leftovers, parallel};
 
-/// Runs `experiment` in a new folder below `parent`, and removes the folder also if the experiment fails.
+/// Runs `experiment` in a new folder below `parent`, and removes the folder even if the experiment fails.
 ///
 /// # Errors
 ///

@@ -34,7 +34,6 @@ impl Judgement {
         self
     }
 
-    /// Adds another judgement.
     #[must_use]
     pub fn and(mut self, mut other: Self) -> Self {
         self.missed.append(&mut other.missed);

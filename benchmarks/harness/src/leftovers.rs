@@ -1,4 +1,4 @@
-//! What an experiment leaves behind when it is killed: processes, mounts, loop devices, control groups, files.
+//! The leftovers of an experiment when it is killed: processes, mounts, loop devices, control groups, files.
 //!
 //! A [`Watch`] is a process that lives as long as the experiment, in a process group of its own, so that Ctrl-C does
 //! not reach it. When the experiment ends, however it ends, it removes what is still there.
@@ -20,14 +20,14 @@ use nix::{
 
 use crate::clock::pause;
 
-/// Where control groups are mounted: one of version 2, or each controller of version 1.
+/// The places where control groups are mounted: one of version 2, or each controller of version 1.
 const GROUPS: [&str; 3] = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/blkio"];
 
 /// Attempts until processes are gone and mounts are idle, and the pause after each.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The name of what this process makes: folders and control groups of its own.
+/// The name of the folders and control groups that this process makes.
 pub fn own_name() -> String {
     name_of(std::process::id())
 }

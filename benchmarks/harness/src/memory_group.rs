@@ -21,33 +21,30 @@ use crate::{
     slow_disk::SlowDisk,
 };
 
-/// Between two looks at the processes of a group.
+/// Time between two looks at the processes of a group.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A control group of its own, of version 1 or 2.
 #[derive(Debug)]
 pub struct MemoryGroup {
     path: PathBuf,
     files: Files,
-    /// What a process of this group joins.
+    /// The groups that a process of this group joins.
     joined: Vec<PathBuf>,
 }
 
-/// The names that a version uses.
 #[derive(Debug, Clone, Copy)]
 struct Files {
     mount: &'static str,
     limit: &'static str,
     /// Counts processes that were killed for want of memory, as `oom_kill`.
     kills: &'static str,
-    /// Figures of `memory.stat` that page cache is no part of.
+    /// Figures of `memory.stat` that do not include page cache.
     held: [&'static str; 2],
     /// The figures of all page cache, and of shared memory, which is a part of it.
     cache: (&'static str, &'static str),
     reclaim: Reclaim,
 }
 
-/// How pages are taken from a group.
 #[derive(Debug, Clone, Copy)]
 enum Reclaim {
     /// A file takes the number of bytes.
@@ -74,7 +71,7 @@ const VERSION_2: Files = Files {
 };
 
 impl MemoryGroup {
-    /// Makes a group without a limit. What limits the reads of `disk` holds for its processes too.
+    /// Makes a group without a limit. The limit of reads from `disk` holds for its processes too.
     ///
     /// # Errors
     ///
@@ -99,7 +96,7 @@ impl MemoryGroup {
         Ok(Self { path, files, joined })
     }
 
-    /// A command for `program` in this group, and in what limits the disk.
+    /// A command that runs `program` in this group, and with the limit of reads from the disk.
     pub fn enter(&self, program: &Path) -> Command {
         cgroup::command_in(&self.joined, program)
     }
@@ -114,8 +111,8 @@ impl MemoryGroup {
         fs::write(&file, limit.0.to_string()).with_context(|| file.display().to_string())
     }
 
-    /// Takes page cache from the group, what was not used for longest first, until no more than `room` is left. Its
-    /// processes are not kept from getting memory.
+    /// Takes page cache from the group, the least recently used first, until no more than `room` is left. The
+    /// processes of the group can get memory all the while.
     ///
     /// # Errors
     ///
@@ -151,7 +148,7 @@ impl MemoryGroup {
         }
     }
 
-    /// Waits until no process is in the group, for `patience` at most; says whether that is so.
+    /// Waits for at most `patience` until no process is in the group. Returns whether none is.
     pub fn wait_until_empty(&self, patience: Duration) -> bool {
         let start = now();
         while !self.processes().is_empty() {
@@ -163,8 +160,6 @@ impl MemoryGroup {
         true
     }
 
-    /// Kills all processes of the group.
-    ///
     /// # Errors
     ///
     /// If one cannot be killed.
@@ -188,12 +183,11 @@ impl MemoryGroup {
         self.figure(self.files.kills, "oom_kill") > Bytes(0)
     }
 
-    /// Memory of the group without page cache.
     pub fn held(&self) -> Bytes {
         Bytes(self.files.held.iter().map(|name| self.figure("memory.stat", name).0).sum())
     }
 
-    /// The number behind a name at the begin of a line; 0 where there is none.
+    /// The number after `name` at the start of a line; 0 where there is none.
     fn figure(&self, file: &str, name: &str) -> Bytes {
         let text = fs::read_to_string(self.path.join(file)).unwrap_or_default();
         let numbers = text.lines().filter_map(|line| {
@@ -206,7 +200,7 @@ impl MemoryGroup {
 }
 
 impl Drop for MemoryGroup {
-    /// A group with processes stays, and so does its name in the file system.
+    /// A group that still has processes remains, and so does its name in the file system.
     fn drop(&mut self) {
         let _ = fs::remove_dir(&self.path);
     }

@@ -32,8 +32,6 @@ pub struct FolderAndFormat {
 }
 
 impl Format {
-    /// Prints the outcome.
-    ///
     /// # Errors
     ///
     /// [`Failure::Work`] if standard output cannot be written.
@@ -43,13 +41,10 @@ impl Format {
 }
 
 impl FolderAndFormat {
-    /// Where files are made.
     pub fn folder(&self) -> PathBuf {
         self.folder.clone().unwrap_or_else(std::env::temp_dir)
     }
 
-    /// Prints the outcome.
-    ///
     /// # Errors
     ///
     /// [`Failure::Work`] if standard output cannot be written.
@@ -58,8 +53,6 @@ impl FolderAndFormat {
     }
 }
 
-/// Prints one JSON document.
-///
 /// # Errors
 ///
 /// [`Failure::Work`] if standard output cannot be written.

@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-/// `work` done on each of `items`; `step` is told how many are done, each time one is.
+/// Applies `work` to each of `items`; `step` gets the number of finished items whenever one finishes.
 ///
 /// No result depends on which thread had which item, so equal items give equal results.
 ///

@@ -13,10 +13,8 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
 
-/// The product, and the program that trains without computing.
 #[derive(Debug, Clone, Default)]
 pub struct Programs {
-    /// The path of the `tierfeed` binary.
     pub tierfeed: PathBuf,
     /// This program: its hidden commands are trainers and clients.
     pub own: PathBuf,
@@ -32,7 +30,7 @@ impl Programs {
         Ok(Self { tierfeed: beside("tierfeed", "tierfeed")?, own: own()? })
     }
 
-    /// What `tierfeed plan --simulate` predicts for a job.
+    /// The prediction of `tierfeed plan --simulate` for a job.
     ///
     /// # Errors
     ///

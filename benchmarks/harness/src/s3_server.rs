@@ -13,12 +13,11 @@ use anyhow::{Context as _, bail};
 #[derive(Debug)]
 pub struct S3Server {
     child: Child,
-    /// Where it listens, as a URL.
     pub endpoint: String,
 }
 
 impl S3Server {
-    /// Starts `program` with what it shall serve, and waits until it listens.
+    /// Starts `program` with `arguments`, and waits until it listens.
     ///
     /// # Errors
     ///
@@ -47,7 +46,6 @@ impl S3Server {
         Ok(server)
     }
 
-    /// The number of its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

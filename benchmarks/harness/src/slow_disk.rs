@@ -23,16 +23,16 @@ use crate::{cgroup, clock::now};
 /// Room that ext4 needs beside the files.
 const OVERHEAD: Bytes = Bytes::mib(64);
 
-/// A disk is ahead of its limit by less than this: what fits into a slice of the kernel comes as soon as the slice
-/// begins. Measured were 93 to 95 ms at most, at 40 and 80 MB/s on Linux 6.18.
+/// A disk is ahead of its limit by less than this: what fits into a slice of the kernel comes as soon as the
+/// slice begins. At most 93 to 95 ms were measured, at 40 and 80 MB/s on Linux 6.18.
 ///
 /// # Source
 ///
 /// `block/blk-throttle.c` of Linux: slices of `HZ / 10`.
 pub const SLICE: Nanoseconds = Nanoseconds(100_000_000);
 
-/// How far a disk is ahead of its limit in the mean, from the first read after it was idle on. Measured were 34, 39 and
-/// 41 ms while 100 MiB were read at 40 MB/s, in pieces of 1 MiB, 64 KiB and 256 KiB.
+/// The mean time by which a disk is ahead of its limit, from the first read after it was idle on. Measured
+/// were 34, 39 and 41 ms while 100 MiB were read at 40 MB/s, in pieces of 1 MiB, 64 KiB and 256 KiB.
 pub const AHEAD: Nanoseconds = Nanoseconds(40_000_000);
 
 /// A mounted image, and the control group whose reads of it are limited.
@@ -40,17 +40,15 @@ pub const AHEAD: Nanoseconds = Nanoseconds(40_000_000);
 pub struct SlowDisk {
     image: PathBuf,
     mount: PathBuf,
-    /// The path of the device, such as `/dev/loop0`.
+    /// For instance `/dev/loop0`.
     device: String,
-    /// The numbers of the device, such as `7:0`.
+    /// For instance `7:0`.
     number: String,
     group: Group,
 }
 
-/// A control group of its own.
 #[derive(Debug)]
 struct Group {
-    /// The group that has the limit.
     path: PathBuf,
     /// The group that processes join: this one, or one below it.
     joined: PathBuf,
@@ -58,8 +56,8 @@ struct Group {
     limits: (&'static str, &'static str),
 }
 
-/// Runs `experiment` on a new disk below `folder` that has room for files of `room`, and removes
-/// the disk also if the experiment fails.
+/// Runs `experiment` on a new disk below `folder` that has room for files of `room`, and removes the disk
+/// even if the experiment fails.
 ///
 /// # Errors
 ///
@@ -105,12 +103,11 @@ impl SlowDisk {
         Ok(())
     }
 
-    /// Where it is mounted.
     pub fn path(&self) -> &Path {
         &self.mount
     }
 
-    /// Limits how fast processes of the group read from it.
+    /// Limits the rate at which processes of the group read from it.
     ///
     /// # Errors
     ///
@@ -121,7 +118,8 @@ impl SlowDisk {
         fs::write(self.group.path.join(file), line).with_context(|| format!("cannot set {file}"))
     }
 
-    /// Empties the page cache of its files. Mounting anew would not, where another mount namespace has the disk too.
+    /// Empties the page cache of its files. Mounting anew would not, if another mount namespace has the disk
+    /// too.
     ///
     /// # Errors
     ///
@@ -149,7 +147,6 @@ impl SlowDisk {
         Ok([through, past])
     }
 
-    /// The rate at which `command` reads from the device.
     fn time(&self, folder: &Path, command: &str) -> anyhow::Result<BytesPerSecond> {
         self.forget_cached()?;
         let mut shell = self.enter(Path::new("sh"));
@@ -179,7 +176,6 @@ impl SlowDisk {
         &self.group.path
     }
 
-    /// What limits the reads, for people.
     pub fn throttle(&self) -> &'static str {
         self.group.limits.0
     }

@@ -10,7 +10,6 @@ use std::{
 use anyhow::{Context as _, bail};
 use tierfeed_harness::clock::pause;
 
-/// How long it may take to listen.
 const LISTENS_WITHIN: Duration = Duration::from_secs(30);
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -47,7 +46,6 @@ impl ManagerProcess {
         bail!("the manager does not listen")
     }
 
-    /// Its CPU time so far, in seconds.
     pub(super) fn cpu_s(&self) -> anyhow::Result<f64> {
         let tasks =
             fs::read_dir(format!("/proc/{}/task", self.child.id())).context("its threads")?;
@@ -61,7 +59,6 @@ impl ManagerProcess {
         Ok(Duration::from_nanos(nanoseconds).as_secs_f64())
     }
 
-    /// Its memory, in MiB.
     pub(super) fn memory_mib(&self) -> anyhow::Result<f64> {
         let path = format!("/proc/{}/status", self.child.id());
         let text = fs::read_to_string(&path).context(path)?;

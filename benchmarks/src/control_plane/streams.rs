@@ -1,4 +1,4 @@
-//! Streams alone: what TLS adds to TCP.
+//! Streams alone: the cost that TLS adds to TCP.
 
 use std::sync::Arc;
 
@@ -20,7 +20,6 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// A listener that answers every message, and how to reach it.
 struct Peer {
     address: std::net::SocketAddr,
     credentials: Option<Arc<Credentials>>,
@@ -42,7 +41,7 @@ impl Peer {
         Ok(Self { address, credentials, _server: server })
     }
 
-    /// A connection on which one byte came back: then both ends know each other.
+    /// Returns a connection on which one byte came back, because only then do both ends know each other.
     async fn connect(&self) -> anyhow::Result<Box<dyn Stream>> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;

@@ -4,8 +4,6 @@ use std::fmt::Write as _;
 
 use super::{Cost, NODES, Outcome};
 
-/// The comparisons as a table.
-///
 /// # Panics
 ///
 /// Never: writing to a string cannot fail.

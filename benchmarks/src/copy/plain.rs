@@ -23,19 +23,17 @@ use super::{
 /// A disk is read and written past the page cache in units of this.
 const BLOCK: u64 = 4096;
 
-/// Two pieces of memory as long as a chunk.
 pub(super) struct Plain {
     from: Region,
     to: Region,
     threads: NonZeroUsize,
 }
 
-/// What one turn does.
 pub(super) struct Turns<'a> {
     plain: &'a Plain,
     file: Option<(File, Way)>,
     sample: Bytes,
-    /// The distance of two samples: in a file they start on a block.
+    /// The distance between the starts of two samples: in a file they start on a block.
     stride: Bytes,
 }
 

@@ -26,11 +26,10 @@ use tierfeed_prefetcher::{
 
 use super::Settings;
 
-/// The tiers between which samples are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     MemoryToMemory,
-    /// How a batch is assembled; a demotion from staging is the reverse.
+    /// The assembly of a batch; a demotion from staging is the reverse.
     MemoryToStaging,
     MemoryToScratch,
     ScratchToStaging,
@@ -82,7 +81,7 @@ impl Route {
     }
 }
 
-/// A data plane with one chunk in every tier, and an arena as long.
+/// A data plane with one chunk in every tier, and an arena of the same length.
 pub(super) struct Plane {
     moves: DataPlane,
     completions: Arc<Completions>,
@@ -164,7 +163,6 @@ impl Plane {
         Ok(this)
     }
 
-    /// Fills the tier at the start of the route with samples.
     pub(super) fn prepare(&self, route: Route, sample: Bytes) -> anyhow::Result<Turns<'_>> {
         let count = self.chunk.0 / sample.0;
         let (from, _) = route.ends();
@@ -181,7 +179,6 @@ impl Plane {
         Ok(Turns { plane: self, route, sample })
     }
 
-    /// Starts `count` operations and waits for all.
     fn run(&self, count: u64, operation: impl Fn(u32) -> Operation) -> anyhow::Result<()> {
         *self.completions.left.lock().unwrap_or_else(PoisonError::into_inner) = count;
         for number in 0..u32::try_from(count)? {
@@ -240,7 +237,6 @@ impl Completions {
     }
 }
 
-/// Samples lie side by side.
 fn slot(sample: Bytes, number: u32) -> Slot {
     Slot { rank: RANK, offset: Bytes(sample.0 * u64::from(number)), len: sample }
 }
@@ -251,7 +247,6 @@ fn place(tier: TierId, sample: Bytes, number: u32) -> Place {
     Place { tier, pieces: Pieces::One(Piece { chunk: CHUNK, offset, len: sample }) }
 }
 
-/// Bytes per second since `start`.
 pub(super) fn rate(bytes: u64, start: Instant) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
     let bytes = bytes as f64;

@@ -6,7 +6,6 @@ use tierfeed_core::units::Bytes;
 
 use super::{Outcome, PROMISE, Row};
 
-/// The outcome as text.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = format!(

@@ -12,16 +12,14 @@ use anyhow::{Context as _, ensure};
 
 use super::{Side, Turn, side};
 
-/// Photographs of the measured epochs of a turn, at least.
+/// The least number of photographs in the measured epochs of a turn.
 const MEASURED: usize = 1024;
 
-/// What a turn needs.
 pub(super) struct Loaders<'a> {
     pub(super) tierfeed: &'a Path,
     pub(super) python: &'a Path,
     pub(super) script: &'a Path,
     pub(super) photographs: &'a Path,
-    /// Where the agent keeps its files.
     pub(super) folder: &'a Path,
     pub(super) rounds: usize,
 }

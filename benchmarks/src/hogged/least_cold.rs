@@ -14,7 +14,6 @@ pub(super) struct Room {
     pub(super) bytes: f64,
 }
 
-/// When an epoch began, and how long it took.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Epoch {
     pub(super) begins_s: f64,

@@ -25,7 +25,6 @@ use tierfeed_resource_gatherer::probe::clock::{Clock as _, SystemClock};
 use super::{Engine, Pattern, Task, Turn, blocks};
 use crate::cpu_time::cpu_time;
 
-/// Files that stay open.
 const FILES_MAX: usize = 64;
 
 pub(super) fn turn(task: &Task<'_>, seed: u64) -> anyhow::Result<Turn> {
@@ -86,7 +85,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Reads the next block to a place, and so on until there is none or one fails.
+    /// Reads the next block into `target`, and so on until there is none or one fails.
     fn read_next(reading: &Arc<Self>, target: Target) {
         let next = reading.next.fetch_add(1, Ordering::Relaxed);
         let Some(sample) = reading.samples.get(next) else {

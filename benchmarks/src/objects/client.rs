@@ -7,24 +7,20 @@ use tierfeed_object_stores::{Address, Client as Store, Identity, Options, Patien
 use super::server::Kind;
 use crate::cpu_time::cpu_time;
 
-/// How long a client took for all objects of a kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
     pub(super) wall_s: f64,
-    /// CPU time of the client, in user and kernel mode.
+    /// In user and kernel mode.
     pub(super) cpu_s: f64,
 }
 
-/// A client that reads all objects of a kind.
 pub(super) trait Client {
     fn name(&self) -> &str;
 
-    /// Prepares to read objects of a kind.
     fn prepare(&mut self, _kind: &'static Kind) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// Reads all objects of a kind.
     fn read_all(&mut self, kind: &'static Kind) -> anyhow::Result<Turn>;
 }
 

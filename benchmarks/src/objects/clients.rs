@@ -26,10 +26,10 @@ use super::{
     server::{Kind, Server},
 };
 
-/// Clients, and why others are absent.
+/// Clients, and the reasons why others are absent.
 type Found = (Vec<Box<dyn Client>>, Vec<String>);
 
-/// The clients that can be run here, ours first, and why others cannot.
+/// The clients that can run here, ours first, and the reasons why others cannot.
 pub(super) fn found(server: &Server, python: &Path, folder: &Path) -> anyhow::Result<Found> {
     let mut clients: Vec<Box<dyn Client>> = vec![
         Box::new(Fetching::new(server.endpoint())),
@@ -55,7 +55,7 @@ fn runtime() -> anyhow::Result<Runtime> {
     Ok(Builder::new_multi_thread().worker_threads(4).enable_all().build()?)
 }
 
-/// Runs `read` for each object, as many tasks as requests shall be in flight.
+/// Runs `read` for each object, in as many tasks as there shall be requests in flight.
 fn spread<F: Future<Output = anyhow::Result<u64>> + Send + 'static>(
     runtime: &Runtime,
     kind: &'static Kind,
@@ -134,7 +134,7 @@ struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// Once there is a client of ours, which chooses the TLS of this process.
+    /// Must be called after a client of ours exists, because that chooses the TLS of this process.
     fn new(server: &Server) -> anyhow::Result<Self> {
         let client = reqwest::Client::builder().http1_only().build()?;
         Ok(Self { runtime: runtime()?, client, endpoint: server.endpoint().to_owned() })

@@ -39,12 +39,12 @@ struct Ready {
     kind: &'static Kind,
     fetcher: ObjectFetcher,
     region: Arc<Region>,
-    /// Samples in flight and waiting; as staging has room for more than what is asked for.
+    /// Samples in flight and waiting; staging has room for more than the requests in flight.
     places: usize,
     ended: (SyncSender<Ended>, Receiver<Ended>),
 }
 
-/// Which place has its sample, or why not.
+/// The place and its sample, or the reason for a failure.
 type Ended = Result<(usize, usize), String>;
 
 impl Fetching {
@@ -136,7 +136,6 @@ impl Ready {
         Ok(())
     }
 
-    /// Compares a place with what the server has.
     fn verify(&self, place: usize, number: usize) -> anyhow::Result<()> {
         let len = usize::try_from(self.kind.bytes)?;
         let mut bytes = vec![0; len];

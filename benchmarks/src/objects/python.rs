@@ -17,7 +17,6 @@ use super::{
 
 const PEERS: &str = include_str!("../../peers/objects.py");
 
-/// A Python that reads with one package.
 pub(super) struct Python {
     name: String,
     child: Child,

@@ -3,13 +3,12 @@
 use std::path::Path;
 use tierfeed_harness::s3_server::S3Server;
 
-/// Objects of one size.
 #[derive(Debug)]
 pub(super) struct Kind {
     pub(super) prefix: &'static str,
     pub(super) objects: usize,
     pub(super) bytes: u64,
-    /// In flight, of every client.
+    /// Requests of every client in flight.
     pub(super) requests: usize,
 }
 
@@ -29,7 +28,6 @@ impl Kind {
     }
 }
 
-/// The running server of all objects.
 #[derive(Debug)]
 pub(super) struct Server(S3Server);
 

@@ -6,7 +6,6 @@ use tierfeed_core::units::Bytes;
 
 use super::{Comparison, Outcome};
 
-/// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();

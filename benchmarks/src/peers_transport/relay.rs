@@ -15,7 +15,6 @@ use tierfeed_harness::clock::{now, pause};
 
 use super::serving;
 
-/// Bytes that are read at once.
 const PIECE: usize = 256 << 10;
 
 /// Pieces of one direction that are held back at a time: more than any link of the bench holds.

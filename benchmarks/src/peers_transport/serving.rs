@@ -42,7 +42,6 @@ impl Serving {
         Ok(Self { child, plain, private, encrypted })
     }
 
-    /// The CPU time of the process so far.
     pub(super) fn cpu_time(&self) -> anyhow::Result<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         // The name in brackets may contain blanks.

@@ -43,7 +43,7 @@ impl Kernel {
         }
     }
 
-    /// How many arrays it moves, as STREAM counts.
+    /// The arrays that it moves, as STREAM counts.
     const fn arrays(self) -> f64 {
         match self {
             Self::Copy | Self::Scale => 2.0,
@@ -52,7 +52,6 @@ impl Kernel {
     }
 }
 
-/// The rows with `threads` threads.
 pub(super) fn rows(threads: usize) -> Vec<Row> {
     let row = |kernel: Kernel| Row {
         what: kernel.name(),
@@ -65,7 +64,6 @@ pub(super) fn rows(threads: usize) -> Vec<Row> {
     Kernel::ALL.into_iter().map(row).collect()
 }
 
-/// Compares with `threads` threads.
 pub(super) fn compare(
     settings: &Settings,
     machine: &Machine,
@@ -138,7 +136,6 @@ impl Arrays {
         [&self.a, &self.b, &self.c].map(share).into_iter().fold(1.0, f64::min)
     }
 
-    /// The samples of each kernel.
     fn passes(&mut self, count: usize, cpus: &[usize]) -> Result<[Vec<Sample>; 4], TeamError> {
         let mut samples = [const { Vec::new() }; 4];
         for _ in 0..count {
@@ -178,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// Else the two sides would not run the same kernels.
+    /// Otherwise the two sides would not run the same kernels.
     #[test]
     fn a_pass_computes_what_stream_computes() {
         let cpus = affinity::allowed_cpus().unwrap();

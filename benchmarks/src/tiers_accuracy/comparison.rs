@@ -7,24 +7,18 @@ use super::{
     sample::Statistic,
 };
 
-/// A comparison before it is made.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
-    /// The name of the figure.
     pub(super) what: &'static str,
-    /// The name of the reference.
     pub(super) reference: &'static str,
     /// Threads that compute, or requests in flight.
     pub(super) parallel: usize,
-    /// What stands for a turn.
     pub(super) statistic: Statistic,
-    /// How the figures are to be read.
     pub(super) quantity: Quantity,
-    /// How far the ratio may be from one.
+    /// The largest distance of the ratio from one.
     pub(super) tolerance: f64,
 }
 
-/// The quantity of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quantity {
     BytesPerSecond,
@@ -32,42 +26,32 @@ pub(super) enum Quantity {
     PerSecond,
 }
 
-/// A comparison and its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The name of the figure.
     pub what: &'static str,
-    /// The name of the reference.
     pub reference: &'static str,
     /// Threads that computed, or requests in flight.
     pub parallel: usize,
-    /// What stands for a turn.
     pub statistic: Statistic,
     /// The medians of both sides over all undisturbed turns.
     #[serde(flatten)]
     pub figures: Option<Figures>,
-    /// Ours by the reference's, within pairs.
+    /// The ratio of ours and the reference's, within pairs.
     pub ratio: Option<Ratio>,
-    /// How far the ratio may be from one.
     pub tolerance: f64,
     /// `agrees`, `differs` or `inconclusive`.
     pub verdict: &'static str,
-    /// The reason of an inconclusive verdict.
     pub reason: Option<String>,
-    /// Every pair, in order, those that do not count included.
+    /// Every pair, in order, including those that do not count.
     pub pairs: Vec<Pair>,
 }
 
-/// The figures of both sides, with their unit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(untagged)]
 #[expect(missing_docs, reason = "the fields are named after side and unit")]
 pub enum Figures {
-    /// A bandwidth of both sides.
     BytesPerSecond { ours_bytes_per_s: f64, reference_bytes_per_s: f64 },
-    /// A latency of both sides.
     Nanoseconds { ours_ns: f64, reference_ns: f64 },
-    /// A rate of requests.
     PerSecond { ours_per_s: f64, reference_per_s: f64 },
 }
 
@@ -104,7 +88,7 @@ impl Row {
         self.comparison(pairs, ratio, verdict)
     }
 
-    /// What there is to say without a reference, or without a figure of ours.
+    /// The comparison without a reference, or without a figure of ours.
     pub(super) fn without_figures(&self, why: &str) -> Comparison {
         let reason = Reason::NoFigures(why.to_owned());
         self.comparison(Vec::new(), None, Verdict::Inconclusive(reason))

@@ -24,7 +24,6 @@ const HOPS: u64 = 128 * 1024;
 /// The least buffer; more than the caches of most machines hold four times.
 const BUFFER_MIN: Bytes = Bytes::mib(256);
 
-/// How the chain runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// In groups that the TLB holds, on huge pages.
@@ -67,7 +66,7 @@ impl Way {
         })
     }
 
-    /// How much of `buffer` lies in the pages of this way, given what of it lies in huge ones.
+    /// The share of `buffer` in the pages of this way, given its bytes in huge pages.
     fn page_share(self, buffer: Bytes, huge_bytes: Option<f64>) -> f64 {
         let huge = huge_bytes.map(|bytes| (bytes / to_f64(buffer.0)).min(1.0));
         match (self, huge) {
@@ -78,7 +77,6 @@ impl Way {
     }
 }
 
-/// Compares the latency of one way.
 pub(super) fn compare(
     settings: &Settings,
     machine: &Machine,

@@ -10,16 +10,13 @@ use tierfeed_resource_gatherer::{Inventory, Sysroot};
 /// Arrays are multiples of this, so that huge pages cover them.
 const UNIT: Bytes = Bytes::mib(2);
 
-/// Where both sides run.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
-    /// The node whose CPUs they are.
     pub(crate) node: NumaNode,
     /// One CPU of each core of that node that may be used: two threads on a core would measure the core.
     pub(crate) cpus: Vec<usize>,
-    /// That node; anywhere if there is no other.
+    /// Memory of that node; anywhere if there is no other.
     pub(crate) locality: Locality,
-    /// What the last-level caches of these CPUs hold.
     pub(crate) cache: Bytes,
 }
 

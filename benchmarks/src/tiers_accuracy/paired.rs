@@ -24,13 +24,12 @@ const SHARE_MIN: f64 = 0.95;
 /// The least share of its memory in the pages it asked for.
 const PAGES_MIN: f64 = 0.9;
 
-/// What one side measured in one turn.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figure {
     /// In the unit of the comparison.
     pub value: f64,
-    /// The share of a CPU that its threads had, the least of them. Of what waits for a device, the share of
-    /// the turn in which no thread of the host waited for a CPU; `None` where the kernel does not tell.
+    /// The least share of a CPU that one of its threads had. If it waits for a device, the share of the turn
+    /// in which no thread of the host waited for a CPU; `None` where the kernel does not tell.
     pub cpu_share: Option<f64>,
     /// The share of its memory that lay in the pages it asked for; `None` if it asked for none.
     pub page_share: Option<f64>,
@@ -39,35 +38,24 @@ pub struct Figure {
 /// One turn of each side, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Pair {
-    /// The measurement of tierfeed.
     pub ours: Figure,
-    /// The measurement of the reference.
     pub reference: Figure,
 }
 
-/// A median of ratios and its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ratio {
-    /// The median of the ratios.
     pub median: f64,
-    /// The lower end of the interval.
     pub low: f64,
-    /// The upper end of the interval.
     pub high: f64,
 }
 
-/// The conclusion from the pairs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// The whole interval is inside the tolerance.
     Agrees,
-    /// The whole interval is outside the tolerance.
     Differs,
-    /// The pairs allow no conclusion.
     Inconclusive(Reason),
 }
 
-/// Why the pairs allow no conclusion.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
     /// Part of the interval is inside the tolerance and part outside.
@@ -76,7 +64,6 @@ pub enum Reason {
     Disturbed {
         /// The number of pairs that count.
         undisturbed: usize,
-        /// The number of all pairs.
         pairs: usize,
         /// The least share of a CPU that tierfeed had.
         ours: f64,
@@ -100,7 +87,6 @@ pub enum Reason {
 }
 
 impl Verdict {
-    /// Its name in tables and documents.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -140,12 +126,11 @@ impl Pair {
     }
 }
 
-/// Whether there are `wanted` pairs that count.
 pub(crate) fn is_enough(pairs: &[Pair], wanted: usize) -> bool {
     undisturbed(pairs).len() >= wanted
 }
 
-/// The ratio of the undisturbed pairs, if there are enough, and what it says.
+/// The ratio of the undisturbed pairs, if there are enough, and the verdict.
 pub(crate) fn judge(pairs: &[Pair], tolerance: f64) -> (Option<Ratio>, Verdict) {
     let ratios: Vec<f64> =
         undisturbed(pairs).iter().map(|pair| pair.ours.value / pair.reference.value).collect();
@@ -190,7 +175,7 @@ fn disturbance(pairs: &[Pair], undisturbed: usize) -> Reason {
     Reason::Disturbed { undisturbed, pairs: pairs.len(), ours, reference }
 }
 
-/// Median and exact 95 % interval; `None` of fewer values than have one.
+/// Median and exact 95 % interval; `None` for fewer values than an interval needs.
 pub(crate) fn median_interval(values: &[f64]) -> Option<Ratio> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -208,7 +193,7 @@ pub(crate) fn median_of_sorted(sorted: &[f64]) -> f64 {
     }
 }
 
-/// How many of `count` sorted values lie below the interval, and as many above it.
+/// The number of the `count` sorted values that lie below the interval; as many lie above it.
 ///
 /// The number of values below the median is binomial. The interval from the rank `k + 1` to the rank
 /// `count - k` misses it if at most `k` values are on either side: twice the sum of the first terms.
@@ -337,7 +322,7 @@ mod tests {
             prop_assert!(ratio.low <= ratio.median && ratio.median <= ratio.high);
         }
 
-        /// The order of pairs is chance.
+        /// The order of pairs is arbitrary.
         #[test]
         fn the_order_of_values_does_not_matter(mut values in proptest::collection::vec(0.1..10.0_f64, 6..60)) {
             let before = median_interval(&values);

@@ -14,21 +14,18 @@ use super::sample::Sample;
 const COMPILE_FLAGS: [&str; 4] =
     ["-O3", "-march=native", "-fopenmp", "-fno-tree-loop-distribute-patterns"];
 
-/// A program that was compiled for this run.
 #[derive(Debug)]
 pub(super) struct Program(PathBuf);
 
-/// What a program printed.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Printed {
-    /// The samples of each kernel, in order.
     pub(super) samples: BTreeMap<String, Vec<Sample>>,
-    /// What of its memory lay in huge pages.
+    /// Bytes of its memory in huge pages.
     pub(super) huge_bytes: Option<f64>,
 }
 
 impl Program {
-    /// Compiles `source` to `folder/name`; the reason and the remedy where that fails.
+    /// Compiles `source` to `folder/name`. The error is the reason and the remedy.
     pub(super) fn compile(
         compiler: &Path,
         folder: &Path,

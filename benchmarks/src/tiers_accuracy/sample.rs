@@ -5,14 +5,12 @@ use tierfeed_numa_memory::team::Turns;
 
 use super::paired::median_of_sorted;
 
-/// How long one run took, and how much of it its threads ran.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Sample {
     pub(super) wall_ns: f64,
     pub(super) cpu_share: f64,
 }
 
-/// The statistic that stands for the samples of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Statistic {
@@ -25,8 +23,8 @@ pub enum Statistic {
 }
 
 impl Statistic {
-    /// The time and the CPU share that stand for `samples`, of which the first is dropped: it pays for
-    /// cold caches. `None` of fewer than two.
+    /// The time and the CPU share that stand for `samples`, of which the first is dropped: it pays for cold
+    /// caches. `None` for fewer than two.
     pub(super) fn of(self, samples: &[Sample]) -> Option<Sample> {
         let counted = samples.get(1..).filter(|counted| !counted.is_empty())?;
         if self == Self::Best {

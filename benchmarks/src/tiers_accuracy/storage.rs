@@ -33,11 +33,10 @@ use crate::fio;
 
 /// The time of each job on either side.
 const JOB: Nanoseconds = Nanoseconds(1_000_000_000);
-/// As the probe cuts its time.
+/// The same division of time as in the probe.
 const WINDOW_MS: u64 = JOB.0 / 20 / 1_000_000;
 const FILE: Bytes = Bytes::mib(256);
 
-/// A job of fio.
 struct Job {
     name: &'static str,
     pattern: &'static str,
@@ -72,7 +71,7 @@ pub(super) fn rows() -> Vec<Row> {
     ]
 }
 
-/// Compares in `folder`. Without fio, or where it would not do the same, all is inconclusive.
+/// Compares in `folder`. Without fio, or where it would not do the same, all comparisons are inconclusive.
 pub(super) fn compare(settings: &Settings, folder: &Path) -> anyhow::Result<Vec<Comparison>> {
     let without = |why: &str| rows().iter().map(|row| row.without_figures(why)).collect();
     if let Err(why) = fio::find(&settings.fio) {
@@ -115,7 +114,7 @@ fn watched(turn: impl FnOnce() -> anyhow::Result<Turn>) -> anyhow::Result<Turn> 
     Ok(figures)
 }
 
-/// For how long some thread of the host has waited for a CPU, since it was started.
+/// The time for which some thread of the host has waited for a CPU, since the host was started.
 fn waited_us() -> Option<u64> {
     parse_pressure(&fs::read_to_string("/proc/pressure/cpu").ok()?)
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{Comparison, Figures, Outcome, Statistic, paired::Pair};
 
-/// The figures as a table, with the reasons of inconclusive ones below.
+/// The reasons of inconclusive figures stand below the table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
@@ -22,7 +22,6 @@ pub fn table(outcome: &Outcome) -> String {
     text
 }
 
-/// Each reason with the comparisons that it is the reason of.
 fn reasons(comparisons: &[Comparison]) -> BTreeMap<&str, Vec<String>> {
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for comparison in comparisons {

@@ -20,11 +20,9 @@ pub(super) struct Burner {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads share.
 #[derive(Debug, Default)]
 struct Fire {
     is_over: AtomicBool,
-    /// Units of work that were done.
     rounds: AtomicU64,
 }
 

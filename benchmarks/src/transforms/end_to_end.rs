@@ -1,13 +1,4 @@
-//! An epoch beside its bound: the longest of what a training cannot do without.
-//!
-//! What it computes, what is decoded and what is read are measured without an agent: computing by the steps alone, over
-//! a batch that is there; decoding by what a transform worker does to each image, on all cores at once; reading is the
-//! bytes of the files over the declared rate of the store. A GPU is a sleep, and leaves all cores to decoding. A
-//! network on a core takes that core from decoding: there both together have to pass through all cores, so the bound
-//! has the sum of decoding on all cores, and of computing divided by their number.
-//!
-//! The first epoch is left out, because it waits for the first batch, and the last, at whose end nothing is staged for
-//! a next one: in between, an epoch is handed as many staged batches by the one before as it leaves to the one after.
+//! An epoch beside its bound: the longest of the parts that a training cannot do without.
 
 use std::{fs, path::PathBuf, process::Command, thread};
 
@@ -26,7 +17,6 @@ const BATCH: usize = 32;
 /// Steps by which computing alone is measured.
 const STEPS_ALONE: usize = 100;
 
-/// What computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Computes {
     /// A GPU, so all cores decode.
@@ -35,21 +25,20 @@ enum Computes {
     Cnn,
 }
 
-/// A training that is measured.
 struct Training {
     side: Side,
     computes: Computes,
     epochs: Vec<f64>,
-    /// Of an epoch, alone.
+    /// Times of an epoch without an agent.
     computing: Vec<f64>,
 }
 
-/// What of an epoch was measured or declared apart, in seconds.
+/// The parts of an epoch that were measured or declared by themselves, in seconds.
 struct Parts {
     computing: f64,
     decoding: f64,
     cold: f64,
-    /// All that the cores have to do.
+    /// All work of the cores.
     cores: f64,
 }
 
@@ -90,7 +79,7 @@ impl Bench<'_> {
         Ok(outcome)
     }
 
-    /// The trainings, by what decoding a batch takes on all cores.
+    /// The trainings, given the time to decode a batch on all cores.
     fn trainings(&self, decoding: f64, bytes: f64, cores: usize) -> anyhow::Result<Vec<Training>> {
         let batch_bytes = bytes / self.settings.samples.div_ceil(BATCH) as f64;
         let one_pass = self.computing(&Side { passes: 1, ..unlimited("a pass") })?;
@@ -118,7 +107,7 @@ impl Bench<'_> {
         Ok(trainings.collect())
     }
 
-    /// How long the step of a side takes alone.
+    /// The time of a step of a side alone.
     fn computing(&self, side: &Side) -> anyhow::Result<f64> {
         let result = self.folder.join("alone.json");
         let mut command = Command::new(&self.python);

@@ -34,7 +34,7 @@ use crate::{
 #[derive(Serialize)]
 struct Document<'a> {
     job: &'a str,
-    /// The machine that it was analysed for, if not this host.
+    /// `None` for this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<&'a MachineName>,
     demand: &'a Demand,
@@ -98,7 +98,7 @@ struct Case<'a> {
     analysis: Analysis,
     verdict: Verdict,
     advice: Vec<Advice>,
-    /// About the speed of the cold store.
+    /// A note about the speed of the cold store.
     cold: Option<String>,
 }
 
@@ -209,7 +209,6 @@ pub(crate) fn cold_speed(job: &Job, cold: &Cold, measured: &Figures) -> Speed {
     })
 }
 
-/// The names of emulated tiers.
 pub(crate) fn emulated(layout: &Layout) -> Vec<&'static str> {
     let emulated = |tier: &TierLayout| {
         let is_emulated = tier.origin == tierfeed_core::fleet::Origin::Emulated;

@@ -25,24 +25,20 @@ use tierfeed_workload_analyzer::{
 
 use crate::{arguments::Client, failure::Failure, output};
 
-/// The exit code for a process that is no rank of the job.
 const TURNED_AWAY: u8 = 4;
 
 /// The exit code for wrong input. Not 2, because programs end with 2 on unknown commands.
 const WRONG_INPUT: u8 = 5;
 
-/// The trainer that requests a briefing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Trainer {
     job: Vec<u8>,
     /// The index of the dataset, unless the job names it.
     index: Option<Vec<u8>>,
-    /// The variables of its launcher.
     launched: BTreeMap<String, String>,
 }
 
-/// The dataset to index, and the path of the index.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct IndexRequest {
@@ -131,7 +127,6 @@ fn dataset(source: Vec<u8>, keys: &DatasetKeys, here: &Path) -> Result<Dataset, 
     Ok(Dataset::new(source, keys.format(here)?).picking(keys.picked(here)?))
 }
 
-/// The error with the names of keys in Python.
 fn wrong_key(error: &KeyError) -> Failure {
     Failure::Input(match error {
         KeyError::Invalid { key, value, reason } => anyhow!("{key} is `{value}`; {reason}"),

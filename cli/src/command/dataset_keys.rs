@@ -10,7 +10,6 @@ use crate::{
     failure::Failure,
 };
 
-/// The keys that the options of a command say.
 pub(super) fn dataset_keys(
     source: String,
     bucket: &BucketOptions,
@@ -38,7 +37,6 @@ pub(super) fn dataset_keys(
     }
 }
 
-/// The error with the names of options.
 pub(super) fn refused(error: KeyError) -> Failure {
     Failure::Input(match error {
         KeyError::Invalid { key: "source", value, reason } => anyhow::anyhow!("{value}: {reason}"),

@@ -16,7 +16,6 @@ use tierfeed_resource_gatherer::{
 
 use crate::{arguments::Doctor, failure::Failure, output};
 
-/// The JSON document.
 #[derive(Serialize)]
 struct Document<'a> {
     host: &'a str,
@@ -26,7 +25,6 @@ struct Document<'a> {
     findings: &'a [Finding],
 }
 
-/// The number of findings by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct Count {
     ok: usize,
@@ -34,7 +32,6 @@ struct Count {
     missing: usize,
 }
 
-/// Whether states are shown in colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Colour {
     On,

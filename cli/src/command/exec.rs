@@ -13,7 +13,6 @@ use tierfeed_workload_analyzer::Job;
 use super::{expansion, run::trainer_variables};
 use crate::{arguments::Exec, environment, failure::Failure, program, signals};
 
-/// How often to check for the agent.
 const POLL_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(arguments: &Exec) -> Result<(), Failure> {

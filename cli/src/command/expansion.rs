@@ -22,7 +22,6 @@ pub(super) fn plan(wish: ExpandMemory, job: &Job) -> Result<Expansion, Failure> 
     Ok(expansion)
 }
 
-/// The policy for a command of `job`.
 pub(super) fn of(wish: ExpandMemory, job: &Job) -> Result<Expansion, Failure> {
     let wish = match wish {
         ExpandMemory::Auto => RequestedPolicy::Auto,

@@ -29,12 +29,10 @@ use crate::{
 /// How often an idle hog measures what other processes took.
 const POLL_EVERY: Duration = Duration::from_millis(100);
 
-/// The JSON document.
 #[derive(Serialize)]
 struct Document<'a> {
     #[serde(flatten)]
     report: &'a Report,
-    /// The outcome of the command, if it ran.
     command: Option<CommandEnd>,
 }
 
@@ -43,7 +41,6 @@ struct CommandEnd {
     exit_code: u8,
 }
 
-/// Events between two steps.
 enum Event {
     Due,
     Asked(Signal),
@@ -115,7 +112,6 @@ fn refused(error: HogError) -> Failure {
     }
 }
 
-/// A hog, and the command beside it.
 struct HogRun<'a> {
     arguments: &'a Hog,
     score: Option<OomScore>,
@@ -203,7 +199,6 @@ impl HogRun<'_> {
         }
     }
 
-    /// Returns all memory, once.
     fn end(&mut self, ending: Ending) -> Result<(), Failure> {
         if let Some(hog) = self.hog.take() {
             self.display.finish();

@@ -38,7 +38,6 @@ use crate::{
 /// The batch size where nothing says one.
 const BATCH_SIZE: u32 = 32;
 
-/// What was found and written.
 #[derive(Serialize)]
 struct Document<'a> {
     job: &'a Path,
@@ -48,21 +47,21 @@ struct Document<'a> {
     samples: u32,
     total_bytes: u64,
     script: Option<&'a Path>,
-    /// What to write in the place of the loader.
+    /// The lines to write in the place of the loader.
     hint: Hint,
-    /// What changes samples, labels or order, and is not carried over.
+    /// Parts of the script that change samples, labels or order, and are not carried over.
     warnings: &'a [String],
-    /// What is said in another place, such as arguments of a loader.
+    /// Settings that are said in another place, such as arguments of a loader.
     notes: &'a [String],
     /// The report with the figures of the tiers, and whether it was measured now.
     tiers: Option<&'a Path>,
     tiers_measured_now: bool,
-    /// What was not asked.
+    /// Answers that were assumed without a question.
     assumed: &'a [String],
     command: &'a str,
 }
 
-/// What the user means by the place that was named.
+/// The place that the user named: a folder, a script or a dataset.
 struct NamedPlace {
     folder: PathBuf,
     script: Option<PathBuf>,
@@ -125,8 +124,8 @@ pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
     written.print(&chosen.keys)
 }
 
-/// What a job does not carry over of a script. Of a script that trains on a part, a job is written only if the
-/// user names the source.
+/// The warnings about what a job does not carry over of a script. Of a script that trains on a part, a job is
+/// written only if the user names the source.
 fn warnings_of(script: Option<&Script>, named: Option<&str>) -> Result<Vec<String>, Failure> {
     let Some(script) = script else { return Ok(Vec::new()) };
     match (&script.part, named) {
@@ -138,7 +137,6 @@ fn warnings_of(script: Option<&Script>, named: Option<&str>) -> Result<Vec<Strin
     }
 }
 
-/// A warning if a rank has not enough samples for a batch.
 fn few_samples(draft: &Draft<'_>, sized: &SizedJob) -> Option<String> {
     let samples = sized.index()?.len();
     let (batch_size, _) = draft.batch_size;
@@ -151,7 +149,6 @@ fn few_samples(draft: &Draft<'_>, sized: &SizedJob) -> Option<String> {
     )
 }
 
-/// Before any work: a job file that is there stays.
 fn refuse_overwriting(arguments: &Init) -> Result<(), Failure> {
     if arguments.output.exists() && !arguments.force {
         return Err(Failure::Input(anyhow!(
@@ -245,7 +242,7 @@ fn ranks(
     questions.number("ranks on each node", gpus.max(1), why).map(|ranks| Some((1, ranks)))
 }
 
-/// The job with its dataset: what is written must run.
+/// Reads the job with its dataset, because what is written must run.
 fn checked(text: &str, output: &Path) -> Result<SizedJob, Failure> {
     let world = World { nodes: 1, ranks_per_node: 1 };
     let name = format!("{} (not written)", output.display());
@@ -281,7 +278,6 @@ fn write(arguments: &Init, text: &str) -> Result<(), Failure> {
     written.with_context(|| arguments.output.display().to_string()).map_err(Failure::Work)
 }
 
-/// A job file that was written, with all that is said about it.
 struct Written<'a> {
     arguments: &'a Init,
     sized: SizedJob,
@@ -344,7 +340,6 @@ impl Written<'_> {
         format!("{when}: {} (`tierfeed tiers show`)", figures.file.display())
     }
 
-    /// What to write in the script, and where.
     fn loader_lines(&self, hint: Hint) -> Vec<String> {
         let loader = self.script.and_then(|script| script.loader.as_ref());
         let is_notebook = |file: &str| {
@@ -374,7 +369,6 @@ impl Written<'_> {
     }
 }
 
-/// A line with a title in front of it.
 fn titled(title: &str, text: &str) -> String {
     format!("{title:<12}{text}")
 }

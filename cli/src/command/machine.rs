@@ -18,22 +18,19 @@ use crate::{
     nodes_report::NodesReport,
 };
 
-/// A machine with its figures.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) node: Node,
     measured: Measured,
-    /// What an agent measured of the transform of the job; `None` if none did.
+    /// The agent's measurements of the job's transform; `None` if there are none.
     transform: Option<TransformOffer>,
     /// `None` for this host.
     pub(crate) name: Option<MachineName>,
 }
 
-/// The name of a machine that is not this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct MachineName {
     host: String,
-    /// The file of its report.
     report: String,
     /// The nodes of the job that are like it; all if it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,14 +40,12 @@ pub(crate) struct MachineName {
 }
 
 impl MachineName {
-    /// A sentence for people.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 }
 
 impl Machine {
-    /// The machine that is node `number` of a job.
     pub(crate) fn of_node(
         file: &JobFile,
         reports: &MachineReports,
@@ -106,7 +101,6 @@ impl Machine {
         self.measured.report(&self.node)
     }
 
-    /// The tiers of a job on this machine.
     pub(crate) fn layout(&self, file: &JobFile, demand: &Demand) -> Result<Layout, Failure> {
         let found = self.found(file, demand)?;
         let schedule = schedule::of(&Terms::of(&file.job, demand), &found.offer())
@@ -114,7 +108,8 @@ impl Machine {
         Ok(found.layout(demand, &self.node, &schedule))
     }
 
-    /// With what the last agent on this host measured for the samples of an index. Of another machine nothing is known.
+    /// Adds the measurements of the last agent on this host for the samples of an index. Of another machine
+    /// nothing is known.
     pub(crate) fn with_measured_transform(self, file: &JobFile, index: Option<&Index>) -> Self {
         let transform = file.job.transform.as_ref().filter(|_| self.name.is_none());
         let Some((transform, index)) = transform.zip(index) else { return self };
@@ -124,7 +119,6 @@ impl Machine {
         Self { transform: Some(transform), ..self }
     }
 
-    /// What a job finds on this machine.
     pub(crate) fn found(&self, file: &JobFile, demand: &Demand) -> Result<Found, Failure> {
         let measured = &self.measured;
         let found = Found::on(&file.job, demand, &self.node, Overcommit::Refused, measured);
@@ -149,7 +143,6 @@ impl Machine {
     }
 }
 
-/// Refuses nodes that the job does not have.
 fn require_nodes(file: &JobFile, reports: &MachineReports) -> Result<(), Failure> {
     let nodes = file.job.world.nodes;
     let is_beyond = |report: &&NodesReport| report.last().is_some_and(|last| last >= nodes);

@@ -41,12 +41,19 @@ const TRIES: usize = 3;
 #[derive(Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
 enum Question {
-    /// What an object is.
-    Stat { bucket: String, key: String },
-    /// What lies in a directory, whose key has no slash at its end.
-    List { bucket: String, key: String },
-    /// Ranges of several objects.
-    Read { bucket: String, objects: Vec<Wanted> },
+    Stat {
+        bucket: String,
+        key: String,
+    },
+    /// The contents of a directory, whose key has no slash at its end.
+    List {
+        bucket: String,
+        key: String,
+    },
+    Read {
+        bucket: String,
+        objects: Vec<Wanted>,
+    },
 }
 
 /// The bytes of an object from each start to its end, if it is of this version.
@@ -63,18 +70,15 @@ struct Wanted {
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Answer {
-    /// Objects and directories by their keys.
     Found { objects: Vec<Object>, directories: Vec<String> },
-    /// What became of each object.
     Read(Vec<Outcome>),
-    /// Why there is no answer.
     Failed(Refusal),
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Outcome {
-    /// How many bytes of it follow.
+    /// The number of its bytes that follow.
     Bytes(u64),
     Failed(Refusal),
 }
@@ -96,10 +100,8 @@ enum Kind {
     Failed,
 }
 
-/// The ranges of an object that are being read.
 type Reads = Vec<JoinHandle<Result<Vec<u8>, RangeError>>>;
 
-/// Why something could not be answered.
 #[derive(Serialize)]
 struct Refusal {
     kind: Kind,
@@ -187,7 +189,7 @@ impl Stores {
     }
 }
 
-/// What became of each object, and the bytes of the ranges of those that could be read.
+/// The outcome of each object, and the bytes of the ranges of those that could be read.
 async fn read_all(client: &Client, objects: Vec<Wanted>) -> (Vec<Outcome>, Vec<Vec<u8>>) {
     let permits = Arc::new(Semaphore::new(REQUESTS_MAX));
     let mut room = ANSWER_BYTES_MAX;
@@ -289,7 +291,7 @@ fn refusal(kind: Kind, message: &dyn fmt::Display) -> Refusal {
     Refusal { kind, message: message.to_string() }
 }
 
-/// Why an object could not be read, without secrets.
+/// The reason why an object could not be read, without secrets.
 fn explained(client: &Client, key: &str, error: &RangeError) -> Refusal {
     let place = client.place_of(key.as_bytes());
     match error {

@@ -113,23 +113,19 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     depth::least(&inputs.demand, &inputs.site).iter().try_for_each(|it| output::lines(&staging(it)))
 }
 
-/// The inputs of a plan.
 struct PlanInputs {
     sized: SizedJob,
-    /// How long a step computes, if it is known.
     step_time: StepTime,
-    /// How long the agent reads before the training begins.
     head_start: Nanoseconds,
     /// How far the cold store may be ahead of its rate.
     cold_burst: Nanoseconds,
     /// The demand at that step time.
     demand: Demand,
-    /// The model of this node.
     site: NodeModel,
-    /// The machine that is planned for, if not this host.
+    /// `None` for this host.
     machine: Option<MachineName>,
     emulated: Vec<&'static str>,
-    /// About the speed of the cold store, where it is a measured one.
+    /// A note about the speed of the cold store, where it is a measured one.
     measured_cold: Option<String>,
 }
 
@@ -188,7 +184,6 @@ impl PlanInputs {
         self.site.assumed_lengths(self.sized.job(), &self.sized.lengths())
     }
 
-    /// Notes on emulated tiers and assumed speeds.
     fn notes(&self) -> Vec<String> {
         let machine = self.machine.iter().map(|name| name.text().to_owned());
         let emulated = self.emulated.iter().map(|name| format!("{name} is emulated"));
@@ -214,7 +209,6 @@ impl PlanInputs {
     }
 }
 
-/// The requested nodes.
 fn nodes(arguments: &Plan, sized: &SizedJob) -> Result<Nodes, Failure> {
     let nodes = sized.order.world.nodes;
     let node = arguments.node.unwrap_or(0);
@@ -228,7 +222,6 @@ fn nodes(arguments: &Plan, sized: &SizedJob) -> Result<Nodes, Failure> {
     }
 }
 
-/// The machine of the node that is planned for.
 fn machine(arguments: &Plan, sized: &SizedJob) -> Result<Machine, Failure> {
     let kinds = arguments.machine.tiers.len();
     let takes_all = arguments.all_nodes || arguments.fleet.whole_job;

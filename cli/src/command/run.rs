@@ -61,7 +61,7 @@ use crate::{
 /// The node that holds the manager.
 const FIRST: NodeId = NodeId(0);
 
-/// What errors call a job that is in no file.
+/// The name in errors of a job that is in no file.
 const NAME_OF_ARGUMENTS: &str = "arguments";
 
 /// How long the agent of a training that was killed may take to end, before the training starts again.
@@ -72,12 +72,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// for the sake of the rest: caches can be had again, trainings go on without an agent.
 const OOM_SCORE: i32 = 500;
 
-/// Who has the ranks of this process.
+/// The parent of this process, which has the ranks.
 #[derive(Debug, Clone, Copy)]
 enum Ranks<'a> {
-    /// The one that started it, and trains.
+    /// The process that started this one, and trains.
     Caller(&'a Caller),
-    /// The one that started it, and starts what trains.
+    /// The process that started this one, and starts the trainers.
     Supervisor(&'a Supervisor),
 }
 
@@ -188,7 +188,7 @@ fn lead(
     Ok((node.run(file, told)?, expansion))
 }
 
-/// What earlier runs have left in the directories of this one, as far as it would mislead processes of this run.
+/// Removes what earlier runs have left in the directories of this one and would mislead its processes.
 fn forget_earlier(dirs: &Dirs, node: NodeId) -> Result<(), Failure> {
     meeting::forget_failed(&dirs.node);
     if node != FIRST {
@@ -250,7 +250,6 @@ fn lock_after_another(dir: &RunDir, owner: LockOwner) -> Result<RunDirLock, Fail
     })
 }
 
-/// The exit code of this process, with its reason.
 fn exit(ending: Ending, of_job: Option<Cause>, report: Option<&Report>) -> Result<(), Failure> {
     let refused = report.filter(|it| it.ranks.turned_away > 0);
     let refused = refused.map(|it| it.ranks.turned_away_because.as_deref().unwrap_or_default());
@@ -331,7 +330,6 @@ async fn finished<T, E: std::error::Error + Send + Sync + 'static>(
     }
 }
 
-/// How much is printed of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// The verdict, what would help most, and where the report is.

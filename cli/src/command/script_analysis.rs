@@ -19,7 +19,6 @@ use crate::failure::Failure;
 /// The name of the package, and of the directory that it is run from.
 const PACKAGE: &str = "script_analysis";
 
-/// The exit code for wrong input.
 const INPUT_ERROR: i32 = 2;
 
 macro_rules! sources {
@@ -85,7 +84,6 @@ fn asked(options: &[String], scripts: &[PathBuf]) -> Result<String, Failure> {
     said(output.map_err(|error| not_started(&error))?)
 }
 
-/// A private directory with the sources.
 fn unpacked() -> io::Result<TempDir> {
     let folder = tempfile::Builder::new().prefix("tierfeed-").tempdir()?;
     let package = folder.path().join(PACKAGE);

@@ -13,19 +13,17 @@ use tierfeed_workload_analyzer::{Job, demand::Observed};
 
 use crate::{arguments::Steps, environment, failure::Failure};
 
-/// The size limit of a report.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 
-/// What is known of the steps of a job.
 #[derive(Debug, Default)]
 pub(crate) struct StepTime {
     pub(crate) time: Option<Nanoseconds>,
-    /// The run that it was observed in, with its report.
     pub(crate) observed: Option<(Observed, PathBuf)>,
 }
 
 impl StepTime {
-    /// What the options say, else the job file, else the newest report of this job below `.tierfeed/runs`.
+    /// The step time of the options, else of the job file, else of the newest report of this job below
+    /// `.tierfeed/runs`.
     pub(crate) fn of(told: &Steps, job: &Job) -> Result<Self, Failure> {
         if let Some(path) = &told.observed {
             let observed = read(path, job).with_context(|| path.display().to_string());
@@ -40,7 +38,6 @@ impl StepTime {
         Ok(Self { time: found.as_ref().and_then(|(it, _)| it.step_time), observed: found })
     }
 
-    /// A sentence about the run that it was observed in.
     pub(crate) fn note(&self) -> Option<String> {
         let (observed, path) = self.observed.as_ref()?;
         Some(format!("{observed}, by {}", path.display()))

@@ -124,7 +124,6 @@ fn print(report: &Report, as_json: bool) -> Result<(), Failure> {
     }
 }
 
-/// Measures until it is done or a signal stops it.
 fn measure(settings: &ProbeSettings) -> Result<Report, Failure> {
     let runtime = super::runtime()?;
     let is_stopped = super::ended_by_user(&runtime)?;

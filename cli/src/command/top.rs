@@ -37,14 +37,11 @@ use crate::{
 /// At a shorter interval the snapshots themselves would dominate.
 const INTERVAL_MIN: Nanoseconds = Nanoseconds(100_000_000);
 
-/// The manager and the agent that answer.
 struct Sources {
     manager: Option<Client>,
-    /// The socket of the agent of this node.
     agent: Option<PathBuf>,
 }
 
-/// The outcome of work that a signal may interrupt.
 enum Outcome<T> {
     Done(T),
     Stopped,
@@ -143,7 +140,6 @@ fn scrape(socket: &Path) -> Option<Scrape> {
     Scrape::parse(&text).inspect_err(|error| tracing::debug!(%error, "no metrics")).ok()
 }
 
-/// The user's signals.
 struct Signals {
     interrupts: Signal,
     terminations: Signal,
@@ -260,13 +256,11 @@ fn broken(line: &str, columns: usize) -> Vec<String> {
     parts.iter().map(|part| part.trim_end().to_owned()).collect()
 }
 
-/// A word that is longer than a line, in pieces.
 fn pieces(word: &str, len: usize) -> Vec<String> {
     let letters: Vec<char> = word.chars().collect();
     letters.chunks(len).map(|piece| piece.iter().collect()).collect()
 }
 
-/// Switches to the alternate screen, or back.
 fn switch(page: &str) -> Result<(), Failure> {
     put(page).map(drop)
 }

@@ -18,7 +18,7 @@ pub(crate) struct Cluster {
     pub(crate) fixture: Fixture,
     pub(crate) manager: Running,
     address: String,
-    /// Of every process of it.
+    /// Of every process of the cluster.
     variables: Vec<(&'static str, String)>,
 }
 
@@ -27,7 +27,6 @@ impl Cluster {
         Self::of(Fixture::new(), Vec::new())
     }
 
-    /// A manager for the job of `fixture`.
     pub(crate) fn of(fixture: Fixture, variables: Vec<(&'static str, String)>) -> Self {
         let manager = manager(&fixture, "127.0.0.1:0", &variables);
         Self { variables, ..Self::with(fixture, manager) }
@@ -49,7 +48,6 @@ impl Cluster {
         &self.address
     }
 
-    /// Agents look for their manager at another address.
     pub(crate) fn look_at(&mut self, address: &str) {
         address.clone_into(&mut self.address);
     }
@@ -87,7 +85,6 @@ impl Cluster {
         eventually("the manager is back", || status().unwrap().status.success());
     }
 
-    /// What the manager said so far.
     pub(crate) fn manager_said(&mut self) -> String {
         self.manager.errors()
     }

@@ -28,7 +28,6 @@ fn with_credentials(command: &mut Command) -> &mut Command {
     command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET)
 }
 
-/// The job of `fixture` on another source.
 fn write_job(fixture: &Fixture, source: &str) {
     fixture.write_job("");
     let text = fs::read_to_string(fixture.job()).unwrap();

@@ -15,7 +15,6 @@ use std::{
 
 use url::Url;
 
-/// Whose protocol a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Provider {
     /// The XML interface of Google Cloud Storage.
@@ -24,31 +23,28 @@ pub(crate) enum Provider {
     Azure,
 }
 
-/// The bucket or container that there is.
+/// The only bucket or container.
 pub(crate) const CONTAINER: &str = "bucket";
 
-/// The account of Azure, and a key in base64 as the client wants it.
 pub(crate) const ACCOUNT: &str = "account";
-/// The access key of [`ACCOUNT`].
+/// The access key of [`ACCOUNT`], in base64 as the client wants it.
 pub(crate) const ACCOUNT_KEY: &str = "dGhlLXNlY3JldC1vZi10aGUtdGVzdA==";
 
-/// A signature of Azure that ended long ago, and one that has years to go.
+/// A signature of Azure that ended long ago.
 pub(crate) const SAS_EXPIRED: &str =
     "sv=2023-11-03&se=2020-01-01T00%3A00%3A00Z&sr=c&sp=rl&sig=b2xkLXNlY3JldA";
-/// The same with a later end.
+/// A signature of Azure that has years to go.
 pub(crate) const SAS: &str =
     "sv=2023-11-03&se=2999-01-01T00%3A00%3A00Z&sr=c&sp=rl&sig=b2xkLXNlY3JldA";
 
-/// What ends before this has expired, by the clock of the server.
+/// Everything that ends before this has expired, by the clock of the server.
 const NOW: &str = "2026-01-01T00:00:00Z";
 
-/// Entries of one page of a listing.
 const PAGE: usize = 7;
 
 /// A server that runs until the process ends.
 #[derive(Debug)]
 pub(crate) struct Cloud {
-    /// The address at which it listens.
     pub(crate) address: SocketAddr,
     state: Arc<Mutex<State>>,
 }
@@ -60,11 +56,8 @@ pub(crate) struct Asked {
     pub(crate) path: String,
     /// Of the query, decoded.
     pub(crate) query: BTreeMap<String, String>,
-    /// The header of this name.
     pub(crate) range: Option<String>,
-    /// The header of this name.
     pub(crate) if_match: Option<String>,
-    /// The header `authorization`.
     pub(crate) authorization: Option<String>,
 }
 
@@ -92,10 +85,6 @@ struct Answer {
 
 impl Cloud {
     /// A server with one empty [`CONTAINER`].
-    ///
-    /// # Panics
-    ///
-    /// If nothing can listen on loopback.
     pub(crate) fn start(provider: Provider) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -118,12 +107,10 @@ impl Cloud {
         Self { address, state }
     }
 
-    /// As a client is told.
     pub(crate) fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Puts an object there, or a new version of it.
     pub(crate) fn put(&self, key: &str, bytes: Vec<u8>) {
         let mut state = lock(&self.state);
         state.versions += 1;
@@ -136,7 +123,6 @@ impl Cloud {
         lock(&self.state).let_in = requests;
     }
 
-    /// Every request so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         lock(&self.state).asked.clone()
     }
@@ -146,7 +132,6 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Answers the requests of a connection, one after the other.
 fn serve(stream: &TcpStream, state: &Mutex<State>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut lines = BufReader::new(stream.try_clone()?);
@@ -222,7 +207,6 @@ impl State {
         }
     }
 
-    /// Whether who asks is known and may still ask.
     fn is_valid(&self, asked: &Asked) -> bool {
         match self.provider {
             // Its client fetches tokens from Google itself and nowhere else, so that none come here.

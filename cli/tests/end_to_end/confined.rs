@@ -13,10 +13,10 @@ use crate::{
 
 const ROOMY: Bytes = Bytes::mib(1024);
 
-/// What a neighbour holds in the group.
+/// The bytes that a neighbour holds in the group.
 const TAKEN: Bytes = Bytes::mib(40);
 
-/// What is left then: enough for the agent itself and for staging.
+/// The bytes that are left then: enough for the agent itself and for staging.
 const LEFT: Bytes = Bytes::mib(72);
 
 /// Nothing of what is asked for would fit twice, and all together it is three times what is left.
@@ -36,7 +36,7 @@ fn write_job(fixture: &Fixture, [main, cxl, scratch]: [&str; 3]) {
     fs::write(fixture.job(), text + &storage).unwrap();
 }
 
-/// When an agent said last where it listens.
+/// The time at which an agent last said where it listens.
 fn listening_since(fixture: &Fixture) -> Option<SystemTime> {
     fs::metadata(fixture.run_dir().join("trainer.json")).ok()?.modified().ok()
 }

@@ -15,7 +15,7 @@ use crate::{
 /// From the panic to the end of the process.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
-/// What Rust ends a process with that panicked.
+/// The exit code of a Rust process that panicked.
 const PANICKED: i32 = 101;
 
 fn dies(process: &mut Running, place: &str) {

@@ -16,7 +16,7 @@ fn fixture() -> Fixture {
     fixture
 }
 
-/// What starts a command and waits for it.
+/// `run` and `hog`, which start a command and wait for it.
 fn ways(fixture: &Fixture) -> [Command; 2] {
     let run = fixture.tierfeed(&["run", "job.yaml", "--run-dir", "run", "--"]);
     let hog = fixture.tierfeed(&["hog", "--take", "2 MiB", "--"]);
@@ -71,7 +71,6 @@ fn exec_becomes_the_command() {
     }
 }
 
-/// `run`, `exec` and `hog` of a command that cannot be started.
 fn refused(fixture: &Fixture, command: &[&str]) -> [Output; 3] {
     let run = ["run", "job.yaml", "--"];
     let exec = ["exec", "--"];

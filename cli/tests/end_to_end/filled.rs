@@ -15,7 +15,7 @@ use crate::{
     group::Group,
 };
 
-/// What the paper leaves of a node, and what the kernel then calls available.
+/// The memory that the paper leaves of a node, and that the kernel then calls available.
 const LEFT: Bytes = Bytes::mib(1025);
 
 fn write_job(fixture: &Fixture) {

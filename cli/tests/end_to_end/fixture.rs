@@ -33,7 +33,6 @@ pub(crate) struct Fixture {
     scratch: TempDir,
 }
 
-/// What a rank was given in one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Batch {
     pub(crate) source: String,
@@ -116,12 +115,10 @@ impl Fixture {
         serde_json::from_slice(&text).unwrap()
     }
 
-    /// The directory of the scratch tier, on a RAM disk.
     pub(crate) fn scratch(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// What the RAM disk of the scratch tier holds by name.
     pub(crate) fn scratch_files(&self) -> usize {
         fs::read_dir(self.scratch.path()).unwrap().count()
     }
@@ -169,7 +166,6 @@ impl Fixture {
     }
 }
 
-/// The stand-in for a training.
 pub(crate) fn trainer() -> PathBuf {
     example("trainer")
 }
@@ -186,12 +182,12 @@ pub(crate) fn object_of(sample: u64) -> String {
     format!("class{class}/{:03}.jpg", place * 4 + class)
 }
 
-/// What each rank must be given, from the order alone.
+/// The batches that each rank must be given, from the order alone.
 pub(crate) fn expected_log() -> BTreeMap<(u32, u32, u32), Vec<u64>> {
     expected_log_of(SAMPLES, World { nodes: 1, ranks_per_node: RANKS })
 }
 
-/// The same for a dataset of so many samples, and a job with another world.
+/// As [`expected_log`], for a dataset of `samples` samples and another world.
 pub(crate) fn expected_log_of(samples: u32, world: World) -> BTreeMap<(u32, u32, u32), Vec<u64>> {
     let order = Spec {
         samples,
@@ -224,7 +220,6 @@ pub(crate) fn assert_complete(log: &Log) -> usize {
     assert_complete_on(log, 1)
 }
 
-/// The same for a job of several nodes.
 pub(crate) fn assert_complete_on(log: &Log, nodes: u32) -> usize {
     let samples: BTreeMap<_, _> =
         log.iter().map(|(key, batch)| (*key, batch.samples.clone())).collect();
@@ -232,14 +227,13 @@ pub(crate) fn assert_complete_on(log: &Log, nodes: u32) -> usize {
     log.values().filter(|batch| batch.source == "agent").count()
 }
 
-/// The digest of design section 6, from what the trainers themselves wrote down.
+/// The `order_digest` of docs/report.md, from what the trainers themselves wrote down.
 pub(crate) fn digest(log: &Log) -> String {
     let samples = log.values().flat_map(|batch| &batch.samples);
     let bytes: Vec<u8> = samples.flat_map(|sample| sample.to_le_bytes()).collect();
     format!("{:016x}", xxh3_64(&bytes))
 }
 
-/// The digest of the ranks of one node.
 pub(crate) fn digest_of_node(log: &Log, node: u32) -> String {
     let is_there = |rank: u32| rank / RANKS == node;
     let own = log.iter().filter(|((rank, _, _), _)| is_there(*rank));
@@ -302,14 +296,12 @@ impl Running {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    /// Waits for its end, which must have this code.
     pub(crate) fn ends_with(&mut self, code: i32) {
         eventually("the process ends", || self.has_ended());
         let code_found = self.child.wait().unwrap().code();
         assert_eq!(code_found, Some(code), "{}", self.errors());
     }
 
-    /// Waits for its end, which must come in time.
     #[expect(clippy::disallowed_methods, reason = "the time itself is what is tested")]
     pub(crate) fn ends_within(&mut self, limit: Duration) {
         let start = std::time::Instant::now();
@@ -318,7 +310,6 @@ impl Running {
         assert!(took <= limit, "it took {took:?}: {}", self.errors());
     }
 
-    /// The exit code of a process that has ended.
     pub(crate) fn code(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
@@ -334,7 +325,6 @@ impl Running {
         fields[12].parse::<u64>().unwrap() + fields[13].parse::<u64>().unwrap()
     }
 
-    /// What it said on standard error so far.
     pub(crate) fn errors(&mut self) -> String {
         let mut errors = String::new();
         self.errors.rewind().unwrap();
@@ -351,7 +341,6 @@ impl Drop for Running {
     }
 }
 
-/// Parent and command line of a process.
 fn process(pid: i32) -> Option<(i32, String)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;

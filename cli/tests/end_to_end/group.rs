@@ -9,7 +9,8 @@ use std::{
 use tierfeed_core::units::Bytes;
 use tierfeed_test_needs::{Need, skip};
 
-/// Where a version keeps what a group may have and has. A field is a file and what begins its line.
+/// The files in which a version keeps the limits and figures of a group. A field is a file and the beginning
+/// of its line.
 #[derive(Debug)]
 struct Interface {
     root: &'static str,
@@ -71,7 +72,6 @@ impl Group {
         Ok(group)
     }
 
-    /// Allows so much from now on.
     pub(crate) fn limit(&self, limit: Bytes) {
         self.write_limit(limit).unwrap();
     }
@@ -80,7 +80,7 @@ impl Group {
         fs::write(self.path.join(self.interface.limit), limit.0.to_string())
     }
 
-    /// What its members hold, but for files that the kernel can drop.
+    /// The bytes that its members hold, without files that the kernel can drop.
     pub(crate) fn held(&self) -> Bytes {
         Bytes(self.interface.held.iter().map(|field| self.field(*field)).sum())
     }

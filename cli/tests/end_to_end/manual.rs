@@ -21,7 +21,6 @@ fn tierfeed(arguments: &[&str]) -> String {
     said(Command::new(TIERFEED).args(arguments))
 }
 
-/// The commands that `tierfeed help` lists.
 fn commands() -> Vec<String> {
     let help = tierfeed(&["help"]);
     let (_, listed) = help.split_once("Commands:\n").unwrap();

@@ -34,7 +34,6 @@ fn held_by(pid: u32) -> u64 {
     field("RssAnon:") + field("RssFile:") + files.values().sum::<u64>()
 }
 
-/// What a process holds of and for others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held {
     pub(crate) descriptors: usize,

@@ -90,7 +90,7 @@ fn get(stream: impl Read + Write, path: &str) -> (String, String) {
     get_with(stream, path, "")
 }
 
-/// What is asked over the network, with the token in `file`.
+/// The answer over the network, with the token in `file`.
 fn get_by_network(address: &str, path: &str, file: &std::path::Path) -> (String, String) {
     let token = fs::read_to_string(file).unwrap();
     let header = format!("Authorization: Bearer {}\r\n", token.trim());

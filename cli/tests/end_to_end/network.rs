@@ -184,7 +184,6 @@ impl Wiretap {
     }
 }
 
-/// The receiver of forwarded bytes.
 trait Sink: Write + Send + 'static {
     fn close(&self) {}
 }

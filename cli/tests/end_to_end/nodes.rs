@@ -27,7 +27,6 @@ fn on_node(fixture: &Fixture, node: u32, step_us: u64) -> Command {
     command
 }
 
-/// The variables of a task of `srun`.
 fn as_task(command: &mut Command, node: u32, local: u32, tasks: u32) {
     let (rank, world) = (node * tasks + local, NODES * tasks);
     command.envs([

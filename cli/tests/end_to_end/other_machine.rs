@@ -62,7 +62,6 @@ fn fixture() -> (Fixture, Value) {
     (fixture, serde_json::from_str(&text).unwrap())
 }
 
-/// The job with other tiers, and so many nodes.
 fn write_job(fixture: &Fixture, tiers: &str, nodes: u32) {
     fixture.write_job("step_time: 5 ms\n");
     let text = fs::read_to_string(fixture.job()).unwrap();

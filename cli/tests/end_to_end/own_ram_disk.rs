@@ -9,7 +9,6 @@ use tierfeed_test_needs::{Need, skip};
 
 use crate::fixture::{Fixture, Running, assert_complete, assert_ended, eventually};
 
-/// The job of the fixture with these tiers instead.
 fn write_job(fixture: &Fixture, tiers: &str) {
     fixture.write_job("");
     let text = fs::read_to_string(fixture.job()).unwrap();
@@ -17,7 +16,6 @@ fn write_job(fixture: &Fixture, tiers: &str) {
     fs::write(fixture.job(), format!("{before}{tiers}")).unwrap();
 }
 
-/// Where RAM disks of an agent are mounted below a directory.
 fn mounts_below(directory: &Path) -> Vec<PathBuf> {
     let directory = directory.canonicalize().unwrap();
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();

@@ -83,7 +83,6 @@ impl Nodes {
         self.agents.iter_mut().enumerate().map(report).collect()
     }
 
-    /// Checks that `status` tells what each node read from each other.
     fn assert_links_are_shown(&self, count: u32) {
         let peers_of = |node: &Value| node["peers"].as_array().unwrap().clone();
         let read = |link: &Value| link["received_bytes"].as_u64().unwrap();
@@ -133,7 +132,6 @@ impl Nodes {
         files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
     }
 
-    /// Checks that every rank was given every sample of its order, once.
     fn assert_complete(&self) {
         let nodes = u32::try_from(self.agents.len()).unwrap();
         let expected = expected_log_of(SAMPLES, World { nodes, ranks_per_node: 1 });

@@ -46,7 +46,6 @@ fn write_job(fixture: &Fixture, policy: Kind) {
     fs::write(fixture.job(), text).unwrap();
 }
 
-/// Cold bytes of each epoch, by its number.
 fn cold_bytes(of: &Value) -> BTreeMap<u64, u64> {
     let number = |epoch: &Value, key: &str| epoch[key].as_u64().unwrap();
     let epochs = of["epochs"].as_array().unwrap().iter();
@@ -65,7 +64,7 @@ fn predicted(fixture: &Fixture, policy: Kind) -> BTreeMap<u64, u64> {
     epochs
 }
 
-/// What a run reads in which one process takes the batches of all ranks in turn.
+/// The cold bytes by epoch of a run in which one process takes the batches of all ranks in turn.
 fn read_in_lock_step(fixture: &Fixture, policy: Kind) -> BTreeMap<u64, u64> {
     let run_dir = fixture.path(policy.name());
     let mut run = fixture.tierfeed(&["run", "--launch", "once", "--run-dir"]);
@@ -158,7 +157,6 @@ fn ranks_that_do_not_wait_for_each_other_read_nearly_as_much_as_predicted() {
     }
 }
 
-/// A job whose policy is adjusted by `keys`.
 fn write_adjusted_job(fixture: &Fixture, policy: Kind, keys: &str) {
     write_job(fixture, policy);
     let text = fs::read_to_string(fixture.job()).unwrap();
@@ -206,7 +204,7 @@ fn every_key_that_adjusts_a_policy_changes_the_run_as_it_changes_the_prediction(
     }
 }
 
-/// How far a run lies from a prediction, which must be of something.
+/// The relative distance of a run from a prediction, which must not be 0.
 fn drift(measured: u64, predicted: u64) -> f64 {
     assert!(predicted > 0, "a dataset that fits shows nothing");
     measured.abs_diff(predicted) as f64 / predicted as f64

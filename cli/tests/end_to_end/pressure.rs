@@ -31,7 +31,6 @@ fn write_job(fixture: &Fixture) {
     fs::write(fixture.job(), text).unwrap();
 }
 
-/// Every change of the run, in order, with the time.
 fn changes(report: &Value) -> Vec<(f64, String)> {
     let moments = report["memory"]["timeline"].as_array().unwrap().iter();
     let of_moment = |moment: &Value| {

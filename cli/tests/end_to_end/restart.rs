@@ -195,8 +195,9 @@ fn a_run_that_was_killed_goes_on_beside_damaged_objects_and_a_new_one_indexes_wh
     assert_eq!(report["fault_count"], 0, "98 samples, and the short one is one of them: {report}");
 }
 
-/// Trainers of rank 0 replace an object by a pipe: opening it blocks, as on a lost file server. After some batches somebody writes nothing into it (opened for both directions, which does
-/// not block), and it goes away.
+/// Trainers of rank 0 replace an object by a pipe: opening it blocks, as on a lost file server. After some
+/// batches the pipe is opened for both directions, which does not block, and nothing is written into it; then
+/// it goes away.
 #[test]
 fn an_object_that_hangs_holds_up_only_the_batch_that_needs_it() {
     let fixture = Fixture::new();

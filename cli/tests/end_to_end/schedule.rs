@@ -12,7 +12,7 @@ use crate::{
 
 const BOTH: &str = "retention-and-look-ahead";
 
-/// A job whose memory behind CXL gives 50 MB/s, with a cold store of so many.
+/// A job whose memory behind CXL gives 50 MB/s, and whose cold store gives `cold`.
 fn slow_card(cold: &str) -> Fixture {
     let fixture = Fixture::new();
     replace(&fixture, "bandwidth: 9 GB/s", "bandwidth: 50 MB/s");
@@ -34,7 +34,6 @@ fn json(fixture: &Fixture, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Each tier with its use.
 fn uses(tiers: &Value) -> Vec<(&str, &str)> {
     let tiers = tiers.as_array().unwrap().iter();
     tiers.map(|tier| (tier["name"].as_str().unwrap(), tier["use"].as_str().unwrap())).collect()

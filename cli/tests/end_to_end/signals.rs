@@ -17,7 +17,6 @@ use crate::{
     fixture::{Fixture, RANKS, Running, assert_complete, assert_ended, eventually, is_gone},
 };
 
-/// `tierfeed run` with a shell script as the training.
 fn run_of(fixture: &Fixture, script: &str) -> Command {
     let mut run = fixture.tierfeed(&["run", "job.yaml", "--run-dir", "run", "--"]);
     run.args(["sh", "-c", script]);

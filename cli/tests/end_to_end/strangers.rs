@@ -32,7 +32,6 @@ use relay::Relay;
 
 const NODES: u32 = 3;
 
-/// The nodes that are what they should be.
 const REAL: u32 = 2;
 
 /// A step of the training: all of it takes long enough for every stranger.
@@ -49,7 +48,6 @@ struct Job {
     agents: Vec<Running>,
     /// Between the second node and its manager.
     relay: Relay,
-    /// How a node of the job protects its connections.
     access: fn(&[u8; 32], NodeId, u64) -> Access,
 }
 
@@ -81,7 +79,6 @@ impl Job {
         (0..REAL).map(start).collect()
     }
 
-    /// The manager and the agents.
     fn processes(&self) -> Vec<u32> {
         self.agents.iter().chain([&self.cluster.manager]).map(Running::pid).collect()
     }
@@ -151,7 +148,6 @@ fn report_of(fixture: &Fixture, node: u32) -> Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// The TCP ports at which a process listens.
 fn ports_of(pid: u32) -> BTreeSet<u16> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let targets = descriptors.filter_map(|it| fs::read_link(it.path()).ok());

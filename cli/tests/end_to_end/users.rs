@@ -29,7 +29,6 @@ fn may_be_others() -> bool {
     is_root
 }
 
-/// `command` as the other user.
 fn as_other(command: &Command) -> Command {
     let mut other = Command::new("setpriv");
     other.args(["--reuid", OTHER, "--regid", OTHER, "--clear-groups", "--"]);

@@ -4,7 +4,6 @@ use std::{fs, process::Command};
 
 use crate::fixture::{Fixture, RANKS, assert_complete, assert_ended};
 
-/// What all ranks measured together.
 #[derive(Debug, Default)]
 struct Watched {
     served: u64,

@@ -25,7 +25,7 @@ fn fixture(keys: &str, more: &str) -> Fixture {
     fixture
 }
 
-/// Where the commands of a test keep the report of the probe.
+/// The folder in which the commands of a test keep the report of the probe.
 fn state(fixture: &Fixture) -> PathBuf {
     fixture.path("state")
 }
@@ -38,7 +38,7 @@ fn run(fixture: &Fixture) -> (Output, Value) {
     (output, fixture.report())
 }
 
-/// What of the memory of the agent lies where when its training ended: that of the tier.
+/// The pages of the tier by node, as each rank found them when its training ended.
 fn tier_by_node(fixture: &Fixture) -> Vec<Vec<BTreeMap<u32, u64>>> {
     let maps = |rank| fs::read_to_string(fixture.path(&format!("maps-{rank}"))).unwrap();
     (0..RANKS).map(|rank| pages_by_node(&maps(rank), "memfd:tierfeed-cxl-memory")).collect()
@@ -141,7 +141,6 @@ fn read(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// What `tierfeed plan` says of the job, as JSON and for people.
 fn planned(fixture: &Fixture) -> (Value, String) {
     let plan = |more: &[&str]| {
         let mut command = fixture.tierfeed(&["plan", "job.yaml"]);

@@ -53,7 +53,7 @@ fn fixture() -> Fixture {
 /// and the kernel take of that meanwhile. 60 to 130 MiB were seen, of a GiB.
 const BEYOND_MAX: u64 = 192 * MIB;
 
-/// What is free on the nodes of main memory above the marks at which the kernel looks elsewhere.
+/// The bytes that are free on the nodes of main memory above the marks at which the kernel looks elsewhere.
 fn free_in_main_memory() -> u64 {
     free_on(&[0, 1])
 }

@@ -20,7 +20,6 @@ use crate::{
 
 const MIB: u64 = 1 << 20;
 
-/// The job of the fixture with these tiers instead.
 fn fixture(tiers: &str) -> Fixture {
     let fixture = Fixture::new();
     let text = fs::read_to_string(fixture.job()).unwrap();
@@ -37,7 +36,6 @@ fn budget(report: &Value, name: &str) -> u64 {
     tier(report, name)["budget_bytes"].as_u64().unwrap()
 }
 
-/// All memory of a node.
 fn total(node: u32) -> u64 {
     meminfo(node, "MemTotal:")
 }

@@ -13,7 +13,7 @@ use crate::{
     machine::{Setting, Topology, pages_by_node},
 };
 
-/// What a chunk of the job has.
+/// Pages of a chunk of the job.
 pub(crate) const CHUNK_PAGES: u64 = 256;
 
 /// The job of the fixture, whose CXL tier is `cxl` and which has no other tier beside main memory.
@@ -29,8 +29,8 @@ pub(crate) fn fixture_with(cxl: &str) -> Fixture {
     fixture
 }
 
-/// What runs the job. When its training ended, each rank keeps what the kernel says of the agent's memory:
-/// by then every sample that shall stay was copied.
+/// The command that runs the job. When its training ended, each rank keeps what the kernel says of the
+/// agent's memory: by then every sample that shall stay was copied.
 pub(crate) fn command(fixture: &Fixture) -> Command {
     let script = "\"$0\" \"$@\" && cat $(\
                   grep -ls '[-]-supervised' /proc/[0-9]*/cmdline | sed s/cmdline/numa_maps/) >maps-$RANK";

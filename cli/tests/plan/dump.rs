@@ -7,7 +7,6 @@ use std::{
 
 use crate::{JOB, command, folder, json, long_job, refused, text};
 
-/// Epoch, step and rank, and the samples of a line.
 fn parts(line: &str) -> (&str, Vec<&str>) {
     let (batch, samples) = line.rsplit_once(' ').unwrap();
     (batch, samples.split(',').collect())

@@ -56,7 +56,7 @@ fn json(folder: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&text(folder, &[arguments, &["--json"]].concat())).unwrap()
 }
 
-/// What is said on standard error by a plan that ends with `code`.
+/// The standard error of a plan that ends with `code`.
 fn refused(folder: &Path, arguments: &[&str], code: i32) -> String {
     let output = plan(folder, arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

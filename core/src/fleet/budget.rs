@@ -7,10 +7,8 @@
 
 use crate::{batch::BATCH_ALIGN, units::Bytes};
 
-/// The staging memory that the trainers of a node need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Staging {
-    /// Trainers on the node.
     pub ranks: u32,
     /// Batches staged ahead for each trainer.
     pub batches: u32,
@@ -18,12 +16,10 @@ pub struct Staging {
     pub batch: Bytes,
 }
 
-/// The parts of main memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MainMemory {
-    /// Staging memory of each local rank, a multiple of [`BATCH_ALIGN`].
+    /// For each local rank, a multiple of [`BATCH_ALIGN`].
     pub arena: Bytes,
-    /// What is left for the cache.
     pub cache: Bytes,
 }
 

@@ -17,25 +17,20 @@ use crate::{
 /// The share of steps whose batches must be ready in time.
 pub const IN_TIME: PerMillion = PerMillion(999_000);
 
-/// The cold store as a node reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cold {
     /// From the request to the first byte.
     pub latency: Nanoseconds,
-    /// What all reads together get.
+    /// Shared by all reads.
     pub rate: BytesPerSecond,
-    /// Reads that run at the same time.
     pub threads: NonZeroU32,
 }
 
-/// What limits a depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// The least depth.
     pub usual: u32,
-    /// The most.
     pub most: u32,
-    /// What allows no more, as the subject and the verb of a sentence.
+    /// The cause of the upper bound, as the subject and the verb of a sentence.
     pub limit: &'static str,
     /// The depth if the cold store is slower than the steps.
     pub if_too_slow: u32,

@@ -47,7 +47,6 @@ pub enum Launcher {
     Run,
     /// `torchrun`, `accelerate launch`, `deepspeed`, or a user who sets the variables of PyTorch.
     Torchrun,
-    /// `horovodrun`.
     Horovod,
     /// `mpirun` of Open MPI.
     OpenMpi,
@@ -59,7 +58,6 @@ pub enum Launcher {
     Pmix,
     /// `jsrun` of IBM's job step manager.
     Jsm,
-    /// `flux run`.
     Flux,
     /// `aprun` of Cray's ALPS.
     Alps,
@@ -72,7 +70,6 @@ pub enum Launcher {
 }
 
 impl Launcher {
-    /// The name in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -95,14 +92,11 @@ impl Launcher {
     }
 }
 
-/// A number, and the variable that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Said {
-    /// The value of the variable or argument.
     pub value: u32,
     /// The variable, or the name of the argument.
     pub variable: &'static str,
-    /// The launcher that sets the variable.
     pub launcher: Launcher,
 }
 
@@ -112,56 +106,34 @@ impl fmt::Display for Said {
     }
 }
 
-/// The identity that the environment gives a process. A number that no source gives is `None`.
+/// A number that no source gives is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// Its number among all processes of the job.
+    /// The number among all processes of the job.
     pub rank: Option<Said>,
-    /// Processes of the job.
     pub world: Option<Said>,
-    /// Its number among those of its node.
+    /// The number among the processes of its node.
     pub local_rank: Option<Said>,
-    /// Processes on its node.
     pub ranks_per_node: Option<Said>,
-    /// The number of its node.
     pub node: Option<Said>,
-    /// Nodes of the job.
     pub nodes: Option<Said>,
-    /// A number by which there are other processes, from a launcher that does not say which this one is.
+    /// A number that shows that there are other processes, from a launcher that does not say which this one
+    /// is.
     pub unranked: Option<Said>,
 }
 
-/// Why the environment does not identify a process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A variable holds no whole number.
     #[error("{variable} is '{value}'; it must be a whole number from 0 to 4294967295")]
-    NotANumber {
-        /// Name of the variable.
-        variable: &'static str,
-        /// Its value, truncated for the message.
-        value: String,
-    },
-    /// The numbers of the user and of the launcher differ.
+    NotANumber { variable: &'static str, value: String },
     #[error("{user} and {launcher} contradict each other; unset {}, or make them equal", .user.variable)]
-    Contradiction {
-        /// The number of the user.
-        user: Said,
-        /// The number of the launcher.
-        launcher: Said,
-    },
-    /// `tierfeed run` starts the command for each rank, and the command starts ranks too.
+    Contradiction { user: Said, launcher: Said },
     #[error(
         "{outer} and {inner} contradict each other: the command was started once for each rank and \
          starts ranks itself; let `tierfeed run --launch once` start it once"
     )]
-    Nested {
-        /// The number that `tierfeed run` set.
-        outer: Said,
-        /// The number that the launcher in the command set.
-        inner: Said,
-    },
+    Nested { outer: Said, inner: Said },
 }
 
 /// Looks a variable up. An empty value counts as unset.
@@ -169,10 +141,6 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Identity {
     /// Reads the identity of a process from its variables.
-    ///
-    /// # Errors
-    ///
-    /// [`LaunchError`] names the reason.
     ///
     /// # Example
     ///
@@ -207,7 +175,6 @@ impl Identity {
         self.node.map(|node| node.value).or_else(by_rank)
     }
 
-    /// The launcher that started the process, if it gave a rank.
     #[must_use]
     pub fn launcher(&self) -> Option<Launcher> {
         self.rank.map(|rank| rank.launcher)
@@ -226,7 +193,7 @@ impl Identity {
         }
     }
 
-    /// A number by which this process is one of several.
+    /// A number that shows that this process is one of several.
     fn of_several(&self) -> Option<Said> {
         let count = [self.world, self.ranks_per_node].into_iter().flatten().find(|it| it.value > 1);
         count.or(self.local_rank.filter(|it| it.value > 0))
@@ -247,17 +214,12 @@ impl Identity {
 }
 
 /// The launchers of the table that gave this process a rank, the innermost first.
-///
-/// # Errors
-///
-/// As [`Identity::read`].
 pub fn launchers(lookup: Lookup<'_>) -> Result<Vec<Launcher>, LaunchError> {
     let ranks = ROWS.iter().map(|row| row.read(lookup).map(|identity| identity.launcher()));
     let launchers: Result<Vec<_>, _> = ranks.collect();
     Ok(launchers?.into_iter().flatten().collect())
 }
 
-/// The identity from the launchers of the table, the innermost first.
 fn launched(lookup: Lookup<'_>) -> Result<Identity, LaunchError> {
     let (mut said, mut unranked) = (Vec::new(), None);
     for row in ROWS {
@@ -312,8 +274,8 @@ impl Identity {
     }
 }
 
-/// The launcher's identity with the user's numbers in it. A launcher that started a single process
-/// has numbered nothing, so the user may give that process any rank.
+/// The launcher's identity, unless the user's numbers contradict it. A launcher that started a single
+/// process has numbered nothing, so the user may give that process any rank.
 fn overruled(launched: Identity, user: &Identity) -> Result<Identity, LaunchError> {
     if user.rank.is_some() && launched.world.is_some_and(|world| world.value == 1) {
         return Ok(Identity::default());
@@ -328,7 +290,6 @@ fn overruled(launched: Identity, user: &Identity) -> Result<Identity, LaunchErro
     Ok(launched)
 }
 
-/// The longest value that a message quotes.
 const QUOTED_CHARS_MAX: usize = 64;
 
 impl Row {
@@ -336,7 +297,6 @@ impl Row {
         self.told(lookup).map(|told| self.complete(told))
     }
 
-    /// What its variables say, with or without a rank.
     fn told(&self, lookup: Lookup<'_>) -> Result<Identity, LaunchError> {
         let is_there = self
             .task

@@ -7,26 +7,13 @@
 
 use crate::{tier::Kind, units::Bytes};
 
-/// Why memory is not lent or not taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Denial {
-    /// The tier has too few chunks left.
     #[error("{asked} chunks of cxl-memory asked for, {free} are free")]
-    TooFew {
-        /// Chunks that were requested.
-        asked: u32,
-        /// Chunks that are free.
-        free: u32,
-    },
-    /// More chunks came back than were lent.
+    TooFew { asked: u32, free: u32 },
     #[error("{returned} chunks came back, {lent} were lent")]
-    NotLent {
-        /// Chunks that came back.
-        returned: u32,
-        /// Chunks that are lent.
-        lent: u32,
-    },
+    NotLent { returned: u32, lent: u32 },
     /// The node has not registered, or another process works as this node now.
     #[error("this agent is not registered; register again")]
     Unknown,
@@ -40,7 +27,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger with the whole chunks of the budgets of the CXL tiers among `tiers`, none lent.
+    /// Holds the whole chunks of the budgets of the CXL tiers among `tiers`; none is lent.
     #[must_use]
     pub fn of(tiers: impl IntoIterator<Item = (Kind, Bytes)>, chunk: Bytes) -> Self {
         let cxl = tiers.into_iter().filter(|(kind, _)| *kind == Kind::CxlMemory);
@@ -48,7 +35,6 @@ impl Ledger {
         Self { capacity: u32::try_from(chunks).unwrap_or(u32::MAX), lent: 0 }
     }
 
-    /// Chunks that workloads hold.
     #[must_use]
     pub fn lent(&self) -> u32 {
         self.lent

@@ -28,28 +28,25 @@ use crate::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-/// A room that differs from the one that holds by less than this part of the larger stands (hysteresis).
+/// A new room that differs from the present one by less than this part of the larger is ignored
+/// (hysteresis).
 const STANDS_WITHIN: u64 = 8;
 
 /// Figures that differ by less than this part of the larger are the same (hysteresis).
 const SAME_WITHIN: u64 = 4;
 
-/// Reads of the cold store from which on its figures are means.
+/// The number of reads of the cold store from which on its figures count as means.
 const READS_MIN: u64 = 64;
 
-/// The next generation, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
-    /// The room for look-ahead and the depth of staging of the next generation.
     pub points: SetPoints,
-    /// The reason for its depth, if that changes.
+    /// `None` if the depth stays.
     pub depth_reason: Option<String>,
-    /// Why it is made, in words.
     pub reason: String,
 }
 
 impl Revision {
-    /// Makes the next generation of a schedule, which holds from an epoch on.
     pub(super) fn apply(self, schedule: &mut Schedule, from: Epoch) {
         let Self { points: SetPoints { room, depth }, depth_reason, reason } = self;
         schedule.generation += 1;
@@ -63,51 +60,48 @@ impl Revision {
     }
 }
 
-/// What a schedule sets, and what later generations may make of it.
+/// The values that a schedule sets, and the bounds of later generations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// Its room for look-ahead and its depth of staging.
     pub points: SetPoints,
     /// The first epoch that the schedule was made for.
     pub from: Epoch,
-    /// Rooms that differ by less than a chunk are one.
+    /// Rooms that differ by less than a chunk count as equal.
     chunk: Bytes,
-    /// The least depth, and the most.
+    /// The least and the greatest depth.
     depths: (u32, u32),
     /// Reads of the cold store that run at the same time.
     threads: NonZeroU32,
-    /// Samples that are transformed at the same time, in a job with a transform.
+    /// Samples that are transformed at the same time; `None` in a job without a transform.
     transform_threads: Option<NonZeroU32>,
-    /// The figures by which the depth was decided last.
     decided_by: Option<DepthFigures>,
 }
 
-/// What a depth follows from.
+/// The figures that a depth follows from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DepthFigures {
     load: Load,
-    /// `None` before there were enough reads: those of the steps are in time.
+    /// `None` before there were enough reads: those of the steps are then in time.
     cold: Option<ColdFigures>,
-    /// The times of transforms; `None` in a job without, and before there were enough.
+    /// `None` in a job without a transform, and before there were enough.
     transforms: Option<LatencyQuantiles>,
 }
 
-/// The cold store as it was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ColdFigures {
     /// The time of a read that waits for no other.
     response: Nanoseconds,
-    /// What the cold store gave, with as many reads in flight as there were.
+    /// The rate with as many reads in flight as there were.
     rate: BytesPerSecond,
-    /// Whether reads waited for each other: else it may give more.
+    /// Whether reads waited for each other. If not, the cold store may give more than `rate`.
     is_saturated: bool,
 }
 
-/// Of the times of transforms, the one by which a wide spread is told from a narrow one.
+/// The quantile of transform times that tells a wide spread from a narrow one.
 const LONG: PerMillion = PerMillion(990_000);
 
 impl DepthFigures {
-    /// The figures that were observed; `None` before there were enough of them and of steps.
+    /// `None` without a load, and before there were enough reads or transforms.
     fn of(observed: &Observed) -> Option<Self> {
         let load = observed.load?;
         let cold = ColdFigures::of(&observed.cold);
@@ -116,7 +110,6 @@ impl DepthFigures {
         (figures.cold.is_some() || figures.transforms.is_some()).then_some(figures)
     }
 
-    /// The depth that they ask for, and why.
     fn depth(
         &self,
         threads: NonZeroU32,
@@ -133,7 +126,7 @@ impl DepthFigures {
         depth::depth(&load, &cold, transforming.as_ref(), bounds)
     }
 
-    /// Whether another depth would follow from noise only.
+    /// Whether the figures differ by noise only, so that the depth stands.
     fn is_like(&self, other: &Self) -> bool {
         let [one, two] = [self, other].map(|it| &it.transforms);
         let has_like_transforms = match (one, two) {
@@ -156,7 +149,6 @@ impl DepthFigures {
             && has_like_transforms
     }
 
-    /// In words.
     fn text(&self) -> String {
         let Load { reads, read_len, step_time, .. } = self.load;
         let cold = self.cold.map(|ColdFigures { response, rate, .. }| {
@@ -172,7 +164,7 @@ impl DepthFigures {
     }
 }
 
-/// How long transforms of both forms took; `None` before there were enough.
+/// Over both forms; `None` before there were enough.
 fn transform_times(observed: &Observed) -> Option<LatencyQuantiles> {
     let forms: Vec<(u64, LatencyQuantiles)> =
         observed.transforms.iter().filter_map(|it| Some((it.samples, it.spread()?))).collect();
@@ -190,7 +182,6 @@ impl ColdFigures {
         (link.operations >= READS_MIN).then_some(Self { response, rate, is_saturated })
     }
 
-    /// The cold store, read by so many threads.
     fn cold(&self, load: &Load, threads: NonZeroU32) -> Cold {
         let Self { response, rate, is_saturated } = *self;
         if !is_saturated {
@@ -208,7 +199,7 @@ fn is_same(one: u64, two: u64) -> bool {
 }
 
 impl Held {
-    /// A schedule that an agent got, for a job that begins at `start`.
+    /// For a schedule that an agent got, in a job that begins at `start`.
     #[must_use]
     pub fn of(schedule: &Schedule, start: Epoch) -> Self {
         let windows = schedule.windows;
@@ -223,7 +214,7 @@ impl Held {
         }
     }
 
-    /// What a session with these settings begins with, where so many threads read the cold store.
+    /// For the start of a session with these settings, where `threads` threads read the cold store.
     #[must_use]
     pub fn at_first(settings: &Settings, threads: NonZeroU32) -> Self {
         Self {
@@ -237,7 +228,8 @@ impl Held {
         }
     }
 
-    /// The next generation, from the epoch after those that are planned, if what was observed asks for one.
+    /// Returns the next generation, for the epoch after those that are planned, if the observations ask for
+    /// one.
     pub fn revise(&mut self, observed: &Observed) -> Option<Revision> {
         let depth = self.other_depth(observed);
         let room = self.other_room(observed);
@@ -255,7 +247,7 @@ impl Held {
         Some(Revision { points, depth_reason: depth.map(|(_, reason)| reason), reason })
     }
 
-    /// The depth that ought to follow, if it is another one, and why.
+    /// The new depth and the reason; `None` if the present one stands.
     fn other_depth(&mut self, observed: &Observed) -> Option<(u32, String)> {
         let (least, most) = self.depths;
         if least == most {
@@ -274,7 +266,7 @@ impl Held {
         (depth != held).then_some((depth, reason))
     }
 
-    /// The room for samples to come that ought to follow, if it is another one, and why.
+    /// The new room for samples to come and the reason; `None` if the present one stands.
     fn other_room(&self, observed: &Observed) -> Option<(Bytes, String)> {
         let room = self.points.room;
         let supply = observed.supply.as_ref()?;
@@ -295,7 +287,7 @@ impl Held {
     }
 }
 
-/// Why a room is worth most, in words.
+/// The reason that a room is worth most.
 #[must_use]
 pub fn reason(cycle: Cycle, supply: &Supply, worth: Bytes) -> String {
     let (idle, busy) = (rounded(cycle.idle), rounded(cycle.busy));
@@ -306,7 +298,7 @@ pub fn reason(cycle: Cycle, supply: &Supply, worth: Bytes) -> String {
     )
 }
 
-/// To three digits or so: enough for a sentence.
+/// Down to whole milliseconds, if there are any: enough for a sentence.
 fn rounded(time: Nanoseconds) -> Nanoseconds {
     Nanoseconds(time.0 - time.0 % 1_000_000_u64.min(time.0.max(1)))
 }
@@ -330,8 +322,8 @@ mod tests {
         Observed { planned, cold, tiers: Vec::new(), transforms, load: None, cycle, supply }
     }
 
-    /// Of a schedule that was made for the first epoch, while the second is planned. It stages four batches,
-    /// and has room for sixteen.
+    /// For a schedule that was made for the first epoch, while the second is planned. It stages four
+    /// batches, and has room for sixteen.
     fn held(room: u64) -> Held {
         Held {
             points: SetPoints { room: Bytes(room), depth: 4 },
@@ -348,8 +340,8 @@ mod tests {
         held(room).revise(observed).map(|revision| revision.points.room.0)
     }
 
-    /// Steps of so many ms, of 4 reads of 100 kB each, on a cold store that gives the first byte after so many
-    /// ms and 100 MB/s then.
+    /// Steps of `step_ms` of 4 reads of 100 kB each, on a cold store that gives the first byte after
+    /// `latency_ms` and then 100 MB/s.
     fn steps(step_ms: u64, latency_ms: u64) -> Observed {
         let (ms, reads) = (1_000_000, 800);
         let response_time = Nanoseconds(100 * (latency_ms + 1) * ms);
@@ -385,7 +377,7 @@ mod tests {
         assert_eq!(depths(&mut held(0), &[steps(7, 100)]), [0], "slower than the steps");
     }
 
-    /// Transforms of which one of so many takes 200 ms, and the others a millisecond.
+    /// Transforms of which one in `count` takes 200 ms, and the others a millisecond.
     fn one_of(count: u64) -> ObservedTransforms {
         let ms = |ms| Nanoseconds(ms * 1_000_000);
         let time = |share: PerMillion| {

@@ -53,7 +53,6 @@ fn offer(cxl_chunks: u64) -> Offer {
     }
 }
 
-/// Uses all tiers of [`offer`].
 fn schedule() -> Schedule {
     let tier = |offered| ScheduledTier {
         offered,
@@ -279,7 +278,6 @@ fn any_op() -> impl Strategy<Value = Op> {
 /// A reference model of numbers, generations and memory, kept beside the fleet.
 #[derive(Default)]
 struct Model {
-    /// The process of each node number, and its lent chunks.
     nodes: BTreeMap<u32, (u64, u32)>,
     generations: BTreeMap<u32, u32>,
     lost: BTreeMap<u32, bool>,

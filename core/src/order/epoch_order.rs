@@ -12,10 +12,10 @@ pub struct EpochOrder {
     world: World,
 }
 
-/// What the ranks read of one dataset.
+/// The reads of one dataset by all ranks.
 #[derive(Debug, Clone)]
 struct DealtSection {
-    /// What the ranks read, in turns, padded or truncated to whole rounds of all ranks.
+    /// The samples in turns of the ranks, padded or truncated to whole rounds of all ranks.
     dealt: Vec<u32>,
     per_rank: u32,
     section: Section,
@@ -40,7 +40,6 @@ impl EpochOrder {
         section.into_iter().flat_map(move |it| it.batch(rank, step))
     }
 
-    /// What the ranks of a node read in the epoch.
     pub(super) fn of_node(&self, node: NodeId) -> NodeOrder {
         let per_rank = self.sections.iter().map(|section| section.per_rank as usize).sum::<usize>();
         let mut samples = vec![SampleId(0); per_rank * self.world.ranks_per_node as usize];
@@ -89,12 +88,10 @@ impl DealtSection {
         (first..last).map(move |position| self.numbered(sample(position)))
     }
 
-    /// A sample of the dataset as it is numbered in the job.
     fn numbered(&self, sample: u32) -> SampleId {
         SampleId(sample + self.section.first_sample.0)
     }
 
-    /// The rank's place in a round.
     fn turn(&self, rank: Rank) -> usize {
         let World { nodes, ranks_per_node } = self.section.order.world;
         let turn = match self.section.order.shuffle {

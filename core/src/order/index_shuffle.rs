@@ -14,17 +14,16 @@ use alloc::{vec, vec::Vec};
 const BLOCK_BITS_MIN: u32 = 16;
 const GRAIN_ROUNDS: usize = 4;
 
-/// The cipher of one permutation.
 #[derive(Debug, Clone)]
 pub(super) struct IndexShuffle {
-    /// The round keys; their number is even.
+    /// Their number is even.
     keys: Vec<u64>,
     half_bits: u32,
     max: u64,
 }
 
 impl IndexShuffle {
-    /// The permutation of TensorFlow. `rounds` is even and at least 4.
+    /// `rounds` is even and at least 4.
     pub(super) fn of_tensorflow(key: [u32; 3], max: u64, rounds: usize) -> Self {
         let half_bits = half_bits(max);
         let mask = (1 << half_bits) - 1;
@@ -40,7 +39,6 @@ impl IndexShuffle {
         Self { keys, half_bits, max }
     }
 
-    /// The permutation of Grain for one epoch.
     pub(super) fn of_grain(samples: u32, seed: u64, epoch: u32) -> Self {
         let seed = u32::try_from(seed & 0xffff_ffff).expect("masked to 32 bits");
         let max = u64::from(samples - 1);
@@ -54,7 +52,7 @@ impl IndexShuffle {
         Self { keys: keys.collect(), half_bits, max }
     }
 
-    /// The value at `index`, which is at most `max`.
+    /// `index` is at most `max`.
     pub(super) fn of(&self, index: u64) -> u64 {
         if self.max == 0 {
             return 0;

@@ -20,7 +20,6 @@ pub struct Mt19937 {
 
 impl Mt19937 {
     /// Starts from the low 32 bits of `seed`, which is all that PyTorch uses of it.
-    #[expect(clippy::missing_panics_doc, reason = "both numbers fit")]
     pub fn new(seed: u64) -> Self {
         let mut state = [0; STATE_WORDS];
         state[0] = u32::try_from(seed & 0xffff_ffff).expect("masked to 32 bits");
@@ -33,7 +32,6 @@ impl Mt19937 {
         Self { state, words: [0; STATE_WORDS], next: STATE_WORDS }
     }
 
-    /// The next 32 random bits.
     #[inline]
     pub fn word(&mut self) -> u32 {
         if self.next == STATE_WORDS {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::id::{SampleId, Step};
 
-/// What the ranks of one node read in an epoch: 4 bytes for each of its reads, rank by rank.
+/// The reads of the ranks of one node in an epoch: 4 bytes for each read, rank by rank.
 #[derive(Debug, Clone)]
 pub struct NodeOrder {
     samples: Vec<SampleId>,
@@ -12,7 +12,7 @@ pub struct NodeOrder {
     sections: Vec<NodeSection>,
 }
 
-/// Where what a rank reads of one dataset lies among all that it reads in the epoch.
+/// The place of the reads of one dataset among all that a rank reads in the epoch.
 #[derive(Debug, Clone)]
 pub(super) struct NodeSection {
     pub(super) first_step: Step,
@@ -26,8 +26,7 @@ impl NodeOrder {
         Self { samples, per_rank, sections }
     }
 
-    /// The samples of one batch, in the order in which the rank reads them; none beyond the end.
-    /// `local_rank` counts the ranks of the node from 0.
+    /// In reading order; empty beyond the end. `local_rank` counts the ranks of the node from 0.
     ///
     /// # Panics
     ///
@@ -43,7 +42,7 @@ impl NodeOrder {
         &self.samples[start + first..start + last]
     }
 
-    /// Every sample that the node reads in the epoch, as often as it reads it, rank by rank.
+    /// Each sample as often as the node reads it, rank by rank.
     #[must_use]
     pub fn samples(&self) -> &[SampleId] {
         &self.samples

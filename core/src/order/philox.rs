@@ -35,7 +35,6 @@ impl Philox {
         Self::new(halves(seed), [block_low, block_high, low, high])
     }
 
-    /// The next 32 random bits.
     #[inline]
     pub(super) fn word(&mut self) -> u32 {
         if self.next == 4 {

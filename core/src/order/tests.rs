@@ -32,7 +32,6 @@ fn spec(samples: u32, shuffle: Shuffle) -> Spec {
     }
 }
 
-/// What a rank reads in an epoch.
 fn read_by(spec: &Spec, epoch: Epoch, rank: Rank) -> Vec<u32> {
     let order = spec.epoch(epoch).unwrap();
     let steps = (0..spec.steps_in(epoch)).map(Step);

@@ -43,84 +43,57 @@ use crate::{
     units::Bytes,
 };
 
-/// A change of places, which the bytes must follow.
+/// A change of places, which the caller carries out on the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// The tier needs one more chunk before anything is written there.
     ChunkAdded {
-        /// The tier that grows.
         tier: TierId,
-        /// The name of the new chunk.
         chunk: ChunkId,
     },
     /// Nothing lies in the chunk any more; it can be given back.
     ChunkDropped {
-        /// The tier that shrinks.
         tier: TierId,
-        /// The chunk that is empty.
         chunk: ChunkId,
     },
-    /// The sample that was read stays: its bytes go from staging to its place.
+    /// The sample that was read stays: its bytes are copied from staging to its place.
     Kept {
-        /// The sample that stays.
         sample: SampleId,
-        /// Where it lies now.
         to: Place,
     },
-    /// A sample went to another tier.
     Demoted {
-        /// The sample that moved.
         sample: SampleId,
-        /// The length of the sample.
         len: Bytes,
-        /// Where it lay before.
         from: Place,
-        /// Where it lies now.
         to: Place,
     },
-    /// A sample that nothing holds is to be fetched into a tier, where it waits for its use.
+    /// A sample that no tier holds is fetched into one, where it waits for its use.
     FetchedAhead {
-        /// The sample to fetch.
         sample: SampleId,
-        /// What it is fetched for.
         due: Due,
-        /// The length of the sample.
         len: Bytes,
-        /// Where it is to wait.
         to: Place,
     },
-    /// A sample that waits for its use went to another tier.
+    /// A sample that waits for its use moved to another tier.
     Shifted {
-        /// The sample that moved.
         sample: SampleId,
-        /// What it waits for.
         due: Due,
-        /// The length of the sample.
         len: Bytes,
-        /// Where it lay before.
         from: Place,
-        /// Where it lies now.
         to: Place,
     },
-    /// A sample that waited for its use gave up its place before.
+    /// A sample gave up its place before the use that it waited for.
     Abandoned {
-        /// The sample that left.
         sample: SampleId,
-        /// What it waited for.
         due: Due,
-        /// Its length.
         len: Bytes,
     },
-    /// A sample that stayed only as long as its room was not wanted left it to one that is fetched ahead.
+    /// A sample that stayed only as long as its room was not wanted gave way to one that is fetched ahead.
     GaveWay {
-        /// The sample that left.
         sample: SampleId,
-        /// The tier where it lay.
         from: TierId,
     },
-    /// A sample left the cache.
     Evicted {
-        /// The sample that left.
         sample: SampleId,
         /// The tier where it lay; `None` if it found no place at all.
         from: Option<TierId>,
@@ -146,15 +119,14 @@ pub struct Cache {
     tiers: Vec<Tier>,
     places: Places,
     ahead: Ahead,
-    /// The tiers in which samples wait for their use; one without an entry is one.
+    /// By [`TierId`], whether samples wait there for their use; true for a tier without an entry.
     takes_ahead: Vec<bool>,
-    /// Whether a sample without bytes stays.
     keeps_empty: bool,
-    /// Room that the policy is not told of, for samples that wait for their use.
+    /// Room for samples that wait for their use, which is kept from the policy.
     reserve: Bytes,
     /// Room that is left empty when a sample is fetched ahead into a tier where others stay: a mean sample,
-    /// if they have several lengths. What moves is seldom as long as the room that it finds, and would push
-    /// out what was fetched already.
+    /// if they have several lengths. A sample that moves is seldom as long as the hole that it finds, and
+    /// would push out samples that were fetched already.
     spare: Bytes,
     chunk: Bytes,
     changes: Vec<Change>,
@@ -197,56 +169,54 @@ impl Cache {
         }
     }
 
-    /// Writes no more to a tier than its wear allows.
     #[must_use]
     pub fn with_wear(self, wear: Wear) -> Self {
         Self { wear, ..self }
     }
 
-    /// Fetches nothing ahead into tiers that are `false` in `takes`; by [`TierId`], all others do.
+    /// Fetches nothing ahead into tiers that are `false` in `takes`, by [`TierId`]; all others take samples
+    /// ahead.
     #[must_use]
     pub fn with_ahead_in(self, takes: Vec<bool>) -> Self {
         Self { takes_ahead: takes, ..self }
     }
 
-    /// Keeps no sample without bytes: that is one which lacks the form in which tiers hold samples.
+    /// Keeps no sample without bytes: such a sample lacks the form in which tiers hold samples.
     #[must_use]
     pub fn without_empty(self) -> Self {
         Self { keeps_empty: false, ..self }
     }
 
-    /// Where a sample lies, whether it stays there or waits for its use.
+    /// The place where a sample stays or waits for its use.
     #[must_use]
     pub fn place(&self, sample: SampleId) -> Option<Place> {
         self.places.get(sample)
     }
 
-    /// Has what is known of samples in the caches of the processor, before they are read one by one.
+    /// Brings the entries of samples into the CPU caches, before they are read one by one.
     pub(crate) fn touch(&self, samples: &[SampleId]) {
         self.residency.touch(samples);
         self.places.touch(samples);
         self.policy.touch(samples);
     }
 
-    /// Whether a sample has a place, where it stays or waits for its use.
     #[must_use]
     pub fn has_place(&self, sample: SampleId) -> bool {
         self.places.contains(sample)
     }
 
-    /// Samples that stay in some tier.
+    /// Samples that stay in some tier, without those that wait for their use.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len() - self.ahead.len()
     }
 
-    /// Whether no sample stays in any tier.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How full each tier is, counting the chunks that it may still take.
+    /// The fill level of each tier, counting the chunks that it may still take.
     #[must_use]
     pub fn levels(&self) -> &[Level] {
         self.residency.levels()
@@ -258,7 +228,7 @@ impl Cache {
         self.tiers.get(usize::from(tier.0)).map_or(0, Tier::chunk_count)
     }
 
-    /// Chunks that a tier may have, by [`Self::resize`] and [`Self::lose_chunk`].
+    /// Chunks that a tier may have, by [`Self::resize`], [`Self::lose_chunk`] and [`Self::give_up_chunk`].
     #[must_use]
     pub fn chunks_max(&self, tier: TierId) -> u32 {
         self.tiers.get(usize::from(tier.0)).map_or(0, |tier| tier.chunks_max)
@@ -285,22 +255,21 @@ impl Cache {
         }
     }
 
-    /// Takes the changes since the last call, in the order in which they were made.
+    /// The changes since the last call, in the order in which they were made.
     pub fn take_changes(&mut self) -> Vec<Change> {
         core::mem::take(&mut self.changes)
     }
 
-    /// Whether there are changes that were not taken.
     pub(crate) fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
 
-    /// As [`Self::take_changes`], into an empty vector, whose memory serves for the next ones.
+    /// As [`Self::take_changes`], into an empty vector, whose memory is used for the next changes.
     pub(crate) fn swap_changes(&mut self, spare: &mut Vec<Change>) {
         core::mem::swap(&mut self.changes, spare);
     }
 
-    /// Lets the policy decide what stays of a read, and gives it places.
+    /// Lets the policy decide whether the sample stays and which others leave, and gives out places.
     pub fn read(&mut self, read: Read, future: &FutureAccesses) {
         self.wear.enter(read.at.epoch);
         self.policy.read(read, future, &mut self.residency);
@@ -320,8 +289,8 @@ impl Cache {
         self.moves = moves;
     }
 
-    /// Has a sample that is read leave the place where it waited for that, unless it stays in that tier: first
-    /// of all, so that what moves finds that room and takes none from samples which still wait.
+    /// Takes a sample that is read out of the place where it waited, unless it stays in that tier. This
+    /// comes first, so that samples that move find that room and take none from samples that still wait.
     fn keep_where_it_waited(&mut self, sample: SampleId, moves: &[Move]) {
         if self.ahead.remove(sample).is_none() {
             return;
@@ -336,17 +305,14 @@ impl Cache {
         self.places.get(sample).is_some_and(|place| place.tier == tier)
     }
 
-    /// Lets the policy prepare what reads of `epoch` need.
     pub fn prepare(&mut self, epoch: Epoch, need: Need, future: &FutureAccesses) -> Preparation {
         self.policy.prepare(epoch, need, future, &self.residency)
     }
 
-    /// Gives the policy the result of its job.
     pub fn prepared(&mut self, planned: Planned) {
         self.policy.prepared(planned);
     }
 
-    /// Tells the policy which nodes there are from an epoch on.
     pub fn follow(&mut self, membership: Membership) {
         self.policy.follow(membership);
     }
@@ -357,13 +323,11 @@ impl Cache {
         self.policy.holder(sample)
     }
 
-    /// What a sample that waits in a tier was fetched for.
     #[must_use]
     pub fn due(&self, sample: SampleId) -> Option<Due> {
         self.ahead.due(sample)
     }
 
-    /// Samples that wait in tiers for their use.
     #[must_use]
     pub fn ahead_count(&self) -> usize {
         self.ahead.len()
@@ -375,25 +339,24 @@ impl Cache {
         self.ahead.used(tier)
     }
 
-    /// What waits for the first batch of a rank, and that batch.
+    /// The first sample in the order of use that waits for a batch of a rank, and that batch.
     #[must_use]
     pub fn first_ahead(&self, rank: Rank) -> Option<(SampleId, BatchId)> {
         self.ahead.first_of(rank)
     }
 
-    /// What waits for batches of a rank in an epoch.
     #[must_use]
     pub fn ahead_of(&self, rank: Rank, epoch: Epoch) -> Vec<SampleId> {
         self.ahead.of_epoch(rank, epoch)
     }
 
-    /// Notes that a sample which waits in a tier is being read into its place.
+    /// Notes that a waiting sample is being read into its place.
     pub fn note_arriving(&mut self, sample: SampleId) {
         self.ahead.arriving(sample);
     }
 
-    /// Notes that a sample which waits in a tier is in its place, or will not be. Returns whether it was
-    /// being read into it.
+    /// Notes that a waiting sample is in its place, or will not be. Returns whether it was being read into
+    /// it.
     pub fn note_arrived(&mut self, sample: SampleId) -> bool {
         self.ahead.arrived(sample)
     }
@@ -411,9 +374,9 @@ impl Cache {
         Space::rounded(len).0 <= self.chunk.0.saturating_mul(PIECES_MAX as u64)
     }
 
-    /// Has a sample that lies nowhere fetched into the tier where it is going to stay, or else into the
-    /// fastest with room for it; what is needed later than it gives way. Returns whether there is such a
-    /// tier.
+    /// Gives a sample that lies nowhere a place in the tier where it is going to stay, or else in the
+    /// fastest tier with room for it; samples that are needed later give way. Returns whether there is such
+    /// a tier.
     pub fn fetch_ahead(&mut self, sample: SampleId, due: Due) -> bool {
         let len = self.sizes[sample.0 as usize];
         let stays_in = self.policy.tier_after(sample, due.batch.epoch);
@@ -450,7 +413,7 @@ impl Cache {
         next.map(|(sample, to)| self.shift(sample, to)).is_some()
     }
 
-    /// Gives up what waits for a use that will not come.
+    /// Removes a waiting sample whose use will not come.
     pub fn abandon(&mut self, sample: SampleId) {
         if let Some(due) = self.ahead.due(sample) {
             let len = self.sizes[sample.0 as usize];
@@ -459,7 +422,7 @@ impl Cache {
         }
     }
 
-    /// Gives back the place where a sample waited for the use that is now.
+    /// Gives back the place of a waiting sample: its use is now.
     pub fn use_up(&mut self, sample: SampleId) {
         if self.ahead.due(sample).is_some() {
             self.vacate(sample);
@@ -477,8 +440,9 @@ impl Cache {
         Bytes(left.saturating_sub(self.ahead.used(tier).0))
     }
 
-    /// Takes a place from the room that no sample has, in one piece if some hole holds it: a sample that is
-    /// larger than any hole, or than a chunk, would otherwise hold up all those behind it.
+    /// Takes a place from the room that no sample has. It is one piece if some hole is large enough;
+    /// several otherwise, as a sample that is larger than any hole, or than a chunk, would hold up all
+    /// those behind it.
     fn occupy_free(&mut self, len: Bytes, tier: TierId) -> Option<Place> {
         let rounded = Space::rounded(len);
         if !self.takes_ahead(tier) || rounded > self.room(tier) || !self.is_placeable(len) {
@@ -530,8 +494,8 @@ impl Cache {
         Bytes(Space::rounded(len).0.saturating_add(spare))
     }
 
-    /// Has a sample of a tier leave that stays only as long as its room is not wanted, if the tier lacks
-    /// room for `len` more. Returns whether one left.
+    /// If a tier lacks room for `len` more, evicts a sample there that stays only as long as its room is
+    /// not wanted. Returns whether one was evicted.
     fn give_way(&mut self, len: Bytes, tier: TierId) -> bool {
         // With room enough, that room may lie in pieces, or the tier was written enough in this epoch.
         let lacks_room = self.needed(len, tier) > self.room(tier) || !self.wear.is_limited();
@@ -551,7 +515,6 @@ impl Cache {
         self.places.insert(sample, place);
     }
 
-    /// Moves a sample that waits for its use to another place.
     fn shift(&mut self, sample: SampleId, to: Place) {
         let (Some(due), Some(from)) = (self.ahead.due(sample), self.places.get(sample)) else {
             return;
@@ -563,8 +526,8 @@ impl Cache {
         self.changes.push(Change::Shifted { sample, due, len, from, to });
     }
 
-    /// Takes the room of a tier back from the sample there that waits longest for its use: it goes down to
-    /// the next tier with room, or up if there is none, else out. Returns whether there was one.
+    /// Takes room of a tier back from the sample there that waits longest for its use: it goes down to the
+    /// next tier with room, or up if there is none, else out. Returns whether there was one.
     fn reclaim_ahead(&mut self, tier: TierId) -> bool {
         let last = self.ahead.last_in(tier);
         last.inspect(|sample| self.displace_ahead(*sample, tier)).is_some()
@@ -587,8 +550,8 @@ impl Cache {
         self.remove(sample);
     }
 
-    /// Sets how many chunks a tier may hold, and empties the chunks beyond, the youngest first: what
-    /// lies there goes down where there is room, else out.
+    /// Sets how many chunks a tier may hold, and empties the chunks beyond, the youngest first: samples
+    /// there go down where there is room, else out.
     pub fn resize(&mut self, tier: TierId, chunks_max: u32) {
         let Some(state) = self.tiers.get_mut(usize::from(tier.0)) else { return };
         state.chunks_max = chunks_max;
@@ -651,14 +614,13 @@ impl Cache {
         self.limit_residency();
     }
 
-    /// Sets the room that is kept free of what the policy retains, in the fastest tiers: there it is used
-    /// most often. What lies there stays until the policy lets it go.
+    /// Sets the room that is kept free of retained samples. It lies in the fastest tiers, where it is used
+    /// most often. Samples that lie there stay until the policy lets them go.
     pub fn reserve(&mut self, room: Bytes) {
         self.reserve = room;
         self.limit_residency();
     }
 
-    /// Tells the residency the capacities of all tiers, without the reserve.
     fn limit_residency(&mut self) {
         let mut reserve = self.reserve.0;
         for tier in self.residency.tiers() {
@@ -672,12 +634,11 @@ impl Cache {
         }
     }
 
-    /// What each tier may hold, whether it stays there or waits for its use.
+    /// Bytes that each tier may hold, of samples that stay and of those that wait for their use.
     pub fn capacities(&self) -> impl Iterator<Item = Bytes> + '_ {
         self.residency.tiers().map(|tier| self.capacity(tier))
     }
 
-    /// What a tier may hold.
     fn capacity(&self, tier: TierId) -> Bytes {
         let chunks_max = self.tiers[usize::from(tier.0)].chunks_max;
         Bytes(u64::from(chunks_max).saturating_mul(self.chunk.0))
@@ -697,8 +658,8 @@ impl Cache {
     }
 
     /// Gives a sample that the residency put into `tier` its place there; `staged` is the one whose bytes
-    /// lie in staging. If the free bytes lie in too many pieces, or the tier was written enough in this
-    /// epoch, or the policy will not miss it and other samples wait there, it is evicted after all.
+    /// lie in staging. The sample is evicted after all if the free bytes lie in too many pieces, or the
+    /// tier was written enough in this epoch, or the policy will not miss it and other samples wait there.
     fn settle(&mut self, sample: SampleId, tier: TierId, staged: Option<SampleId>) {
         let len = self.sizes[sample.0 as usize];
         let from = self.places.get(sample);
@@ -728,7 +689,7 @@ impl Cache {
         }
     }
 
-    /// Whether what the residency put into a tier fits beside what waits there.
+    /// Whether the samples that the residency put into a tier fit beside those that wait there.
     fn has_room_left(&self, tier: TierId) -> bool {
         let used = self.residency.levels()[usize::from(tier.0)].used;
         used.0 + self.ahead.used(tier).0 <= self.capacity(tier).0
@@ -795,14 +756,14 @@ impl Cache {
         self.policy.displaced(sample, tier, None);
     }
 
-    /// Gives the place of a sample back; it waits for nothing any more.
+    /// Gives the place of a sample back, and ends its wait for a use.
     fn vacate(&mut self, sample: SampleId) {
         if self.give_back(sample) {
             self.ahead.remove(sample);
         }
     }
 
-    /// Gives the place of a sample back. Returns whether it had one.
+    /// Returns whether the sample had a place.
     fn give_back(&mut self, sample: SampleId) -> bool {
         let Some(Place { tier, pieces }) = self.places.remove(sample) else { return false };
         let Tier { space, pins, .. } = &mut self.tiers[usize::from(tier.0)];
@@ -821,7 +782,8 @@ fn spare(sizes: &[Bytes]) -> Bytes {
     Space::rounded(Bytes(all / sizes.len() as u64))
 }
 
-/// On a disk what is written after one another shall lie beside one another: it is written at once then.
+/// On a disk, samples that are written one after another lie side by side, so that they are written at
+/// once.
 fn space_of(kind: Kind) -> Space {
     match kind {
         Kind::Storage => Space::in_log_order(),

@@ -41,15 +41,14 @@ pub const DRIFT_MAX: u32 = 8;
 /// Epochs that are held for ranks that are elsewhere.
 pub const STRAYS_MAX: usize = 2;
 
-/// The reads of a node in some epochs.
 pub type Orders = BTreeMap<Epoch, Arc<NodeOrder>>;
 
 /// Whether a policy asks for [`FutureAccesses::next_use`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextUses {
-    /// It does, so an epoch is held only together with the positions of its samples.
+    /// An epoch is held only together with the positions of its samples.
     Asked,
-    /// It does not, so no positions are computed.
+    /// No positions are computed.
     Unasked,
 }
 
@@ -65,7 +64,6 @@ pub struct Use {
 /// When a sample is read next on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextUse {
-    /// The next read of the sample.
     At(Use),
     /// Not in the epochs looked into; perhaps in a later one.
     Later,
@@ -84,12 +82,10 @@ pub enum Publication {
     Impossible,
 }
 
-/// How far into the future a decision looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// All epochs that the policy looks into.
     View,
-    /// The epoch itself only.
     Epoch,
 }
 
@@ -114,38 +110,31 @@ pub struct FutureAccesses {
     computed: Orders,
     published: BTreeMap<(Rank, Epoch), Arc<Vec<SampleId>>>,
     places: BTreeMap<Epoch, OnceCell<Positions>>,
-    /// Expansions that were started and have not ended.
     begun: BTreeMap<Epoch, Begun>,
-    /// Epochs that are held for ranks that are elsewhere, the oldest first.
+    /// Epochs that are held for ranks that are elsewhere, oldest first.
     strays: VecDeque<Epoch>,
     dropped: Vec<Dropped>,
 }
 
-/// Whether the input of a started expansion is still valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Begun {
     Current,
     Outdated,
 }
 
-/// Memory that is not needed any more. Freeing it may take milliseconds.
 #[derive(Debug)]
 pub enum Dropped {
-    /// A computed order of the node.
     Order(Arc<NodeOrder>),
-    /// An order that a trainer published.
     Published(Arc<Vec<SampleId>>),
-    /// The positions of the samples of an epoch.
     Positions(DroppedPlaces),
 }
 
-/// The positions of the samples of an epoch.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is kept to be dropped elsewhere")]
 pub struct DroppedPlaces(OnceCell<Positions>);
 
 impl FutureAccesses {
-    /// The future accesses of `node`; a policy sees an epoch and `ahead` more.
+    /// A policy sees an epoch and `ahead` more.
     #[must_use]
     pub fn new(spec: Spec, node: NodeId, ahead: u32) -> Self {
         Self {
@@ -163,25 +152,21 @@ impl FutureAccesses {
         }
     }
 
-    /// Computes the positions of samples with each epoch, if the policy asks for them.
     #[must_use]
     pub fn with_next_uses(self, next_uses: NextUses) -> Self {
         Self { next_uses, ..self }
     }
 
-    /// The order of the job.
     #[must_use]
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// The node that does these accesses.
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// The largest number of epochs held at once.
     #[must_use]
     pub fn epochs_max(&self) -> usize {
         self.ahead as usize + 3 + STRAYS_MAX
@@ -199,7 +184,7 @@ impl FutureAccesses {
         (epoch.0..=last).map(Epoch)
     }
 
-    /// Computes `epoch` and the epochs looked into from it, before it returns.
+    /// Computes `epoch` and the epochs looked into from it. Takes as long as all these expansions.
     pub fn prepare(&mut self, epoch: Epoch) {
         if epoch > self.main || self.main.0 - epoch.0 > 1 {
             self.follow(epoch);
@@ -217,13 +202,13 @@ impl FutureAccesses {
         epochs.filter_map(|epoch| self.expansion_of(epoch)).collect()
     }
 
-    /// Whether everything is there that [`Self::expand`] asks for.
+    /// Whether all results that [`Self::expand`] asks for are there.
     #[must_use]
     pub fn is_expanded(&self, epoch: Epoch, reach: Reach) -> bool {
         self.view(epoch).take(reach.epochs()).all(|epoch| !self.is_missing(epoch))
     }
 
-    /// Takes the result of an expansion; it has no effect if its input has changed since.
+    /// Has no effect if the input of the expansion has changed since.
     pub fn expanded(&mut self, expanded: Expanded) {
         let Expanded { epoch, order, places } = expanded;
         if self.begun.remove(&epoch) != Some(Begun::Current) {
@@ -238,13 +223,12 @@ impl FutureAccesses {
         self.trim();
     }
 
-    /// Sets the current epoch of the node.
     pub fn follow(&mut self, epoch: Epoch) {
         self.main = epoch;
         self.trim();
     }
 
-    /// What was dropped since the last call, so that another thread can free it.
+    /// The memory that was dropped since the last call, so that another thread can free it.
     pub fn take_dropped(&mut self) -> Vec<Dropped> {
         core::mem::take(&mut self.dropped)
     }
@@ -375,13 +359,12 @@ impl FutureAccesses {
         self.computed.get(&batch.epoch).map(|order| order.batch(local_rank, batch.step))
     }
 
-    /// The reads of the node in an epoch, if the job fixes them and the epoch is held.
+    /// `None` if trainers publish the order, or the epoch is not held.
     #[must_use]
     pub fn epoch(&self, epoch: Epoch) -> Option<&NodeOrder> {
         self.computed.get(&epoch).map(|order| &**order)
     }
 
-    /// The read of the sample at `index` of a batch.
     #[must_use]
     pub fn read_of(&self, batch: BatchId, index: usize) -> Use {
         let place = place_of(&self.spec, self.node, batch, index);
@@ -400,7 +383,6 @@ impl FutureAccesses {
         u32::try_from((epochs + step(to)).saturating_sub(step(from))).unwrap_or(u32::MAX)
     }
 
-    /// When `sample` is read after `now`.
     #[must_use]
     pub fn next_use(&self, sample: SampleId, now: Use) -> NextUse {
         let last = now.epoch.0.saturating_add(self.ahead).min(self.spec.epochs - 1);

@@ -58,15 +58,12 @@ pub trait Policy: Debug + Send {
         1
     }
 
-    /// Prepares the decisions about `epoch`, if they take too long to be made between reads.
     fn prepare(&mut self, _: Epoch, _: Need, _: &FutureAccesses, _: &Residency) -> Preparation {
         Preparation::Ready
     }
 
-    /// Takes the result of a job of [`Self::prepare`].
     fn prepared(&mut self, _: Planned) {}
 
-    /// Takes note of which nodes there are from an epoch on.
     fn follow(&mut self, _: Membership) {}
 
     /// The node that holds a sample, if nodes share what they hold.
@@ -74,32 +71,31 @@ pub trait Policy: Debug + Send {
         None
     }
 
-    /// Whether it asks for the next uses of samples ([`FutureAccesses::next_use`]).
     fn next_uses(&self) -> NextUses {
         NextUses::Unasked
     }
 
-    /// The tier into which a sample will go when it is read in an epoch, as far as that is decided already.
+    /// The tier into which a sample will go when it is read in an epoch; `None` if that is not decided, or
+    /// if it will not be kept.
     fn tier_after(&self, _: SampleId, _: Epoch) -> Option<TierId> {
         None
     }
 
-    /// Reads what is decided about samples that are read soon, independently of each other, so that it is in
-    /// the caches of the processor then.
+    /// Reads the decisions about samples that are read soon, independently of each other, so that they are
+    /// in the CPU caches then.
     fn touch(&self, _: &[SampleId]) {}
 
-    /// Decides where a sample that was read stays: it lies in staging now, so it may enter any tier
-    /// or change its tier at the price of one copy. Other samples may be evicted, or demoted by one
-    /// tier.
+    /// Decides where a sample that was read stays. It lies in staging now, so it may enter any tier or
+    /// change its tier at the price of one copy. Other samples may be evicted, or demoted by one tier.
     fn read(&mut self, read: Read, future: &FutureAccesses, residency: &mut Residency);
 
-    /// Whether a sample stays only as long as its room is not wanted for what is fetched ahead.
+    /// Whether a sample stays only as long as its room is not wanted for samples that are fetched ahead.
     fn is_idle(&self, _: SampleId) -> bool {
         false
     }
 
     /// Evicts a sample of a tier that stays only as long as its room is not wanted, for one that is fetched
-    /// ahead of its use. Returns whether there was one.
+    /// ahead. Returns whether there was one.
     fn give_way(&mut self, _: TierId, _: &mut Residency) -> bool {
         false
     }
@@ -109,19 +105,15 @@ pub trait Policy: Debug + Send {
     fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>);
 }
 
-/// How urgently an epoch is to be prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// A batch of the epoch waits.
     Now,
-    /// The epoch is the next one.
     Soon,
 }
 
-/// What a policy needs before it decides about the reads of an epoch.
 #[derive(Debug)]
 pub enum Preparation {
-    /// Nothing: the policy is ready.
     Ready,
     /// The result of a job that was given out before.
     Pending,
@@ -129,7 +121,7 @@ pub enum Preparation {
     Job(Job),
 }
 
-/// What takes too long to be decided between reads, for another thread.
+/// Work for another thread: it takes too long to be done between reads.
 #[derive(Debug)]
 pub struct Job(Task);
 
@@ -139,7 +131,6 @@ enum Task {
     Partition(partitioned::Job),
 }
 
-/// The result of a [`Job`].
 #[derive(Debug)]
 pub struct Planned(Outcome);
 
@@ -150,7 +141,7 @@ enum Outcome {
 }
 
 impl Job {
-    /// Does the work: for millions of samples that takes up to some seconds.
+    /// Takes up to some seconds for millions of samples.
     #[must_use]
     pub fn run(self) -> Planned {
         Planned(match self.0 {
@@ -160,27 +151,19 @@ impl Job {
     }
 }
 
-/// A sample that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
-    /// Id of the sample.
     pub sample: SampleId,
-    /// Position of the read.
     pub at: Use,
 }
 
-/// What a policy is built for.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// The order of the job.
     pub order: Spec,
-    /// The node whose tiers it fills.
     pub node: NodeId,
-    /// The length of every sample.
     pub sizes: Arc<[Bytes]>,
-    /// What each tier may hold, fastest first.
+    /// In bytes, fastest first.
     pub capacities: Vec<Bytes>,
-    /// Goals besides few cold bytes.
     pub aim: Aim,
 }
 
@@ -191,18 +174,14 @@ pub struct Aim {
     pub wears: Vec<bool>,
     /// The most that may be written to each tier in an epoch; no limit for a tier without an entry.
     pub writes_per_epoch: Vec<Option<Bytes>>,
-    /// Bytes of each tier that are worth filling, because more could not be read in time; all bytes
-    /// for a tier without an entry ([`useful()`]).
     pub useful: Vec<Bytes>,
     /// The scarce resource of the cold store.
     pub saves: Saves,
-    /// What the job adjusts of its policy.
     pub tuning: Tuning,
-    /// How fast samples come from where they lie.
     pub rates: Rates,
 }
 
-/// What limits a cold store.
+/// The resource that limits a cold store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Saves {
     /// Bandwidth, in bytes per second.
@@ -213,7 +192,7 @@ pub enum Saves {
 }
 
 impl Setting {
-    /// What the node reads in a step, on average.
+    /// The bytes that the node reads in a step, on average.
     #[must_use]
     pub fn bytes_per_step(&self) -> Bytes {
         let total: u64 = self.sizes.iter().map(|len| Space::rounded(*len).0).sum();
@@ -222,7 +201,6 @@ impl Setting {
     }
 }
 
-/// Builds the policy that a job names.
 #[must_use]
 pub fn build(kind: Kind, setting: &Setting) -> Box<dyn Policy> {
     match kind {
@@ -247,11 +225,10 @@ pub fn build(kind: Kind, setting: &Setting) -> Box<dyn Policy> {
     }
 }
 
-/// For how long a sample stays in its tier by the decisions of the policy; lost bytes and shrinking
-/// tiers are not included.
+/// The stay of a sample in its tier by the decisions of the policy; lost bytes and shrinking tiers are not
+/// included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stay {
-    /// Until the end of the job.
     ForGood,
     /// At least until it is read again, independent of other reads, as long as trainers follow the
     /// order.
@@ -260,7 +237,6 @@ pub enum Stay {
     Unknown,
 }
 
-/// The policy `none`: keeps no sample.
 #[derive(Debug)]
 struct Nothing;
 
@@ -293,7 +269,6 @@ fn first_with_room(sample: SampleId, residency: &Residency) -> Option<TierId> {
     residency.tiers().find(|tier| residency.free(*tier) >= len)
 }
 
-/// The policies that a job file can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Keep a sample if its next use is near enough; on one node, pin what fits.
@@ -325,7 +300,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All policies, the default first.
+    /// The default first.
     pub const ALL: [Self; 13] = [
         Self::Gap,
         Self::DeepMemory,
@@ -342,11 +317,10 @@ impl Kind {
         Self::None,
     ];
 
-    /// The names of [`Self::ALL`] for messages.
     pub const NAMES: &str = "gap, deepmemory, lobster, lobster-lazy, nopfs, deli, pinned, partitioned, belady, \
                              fifo, lru, page-cache, none";
 
-    /// How long a sample stays under the policy that [`build`] chooses for such an order.
+    /// The stay under the policy that [`build`] chooses for such an order.
     #[must_use]
     pub const fn stay(self, shuffle: Shuffle) -> Stay {
         match self {
@@ -366,7 +340,6 @@ impl Kind {
         }
     }
 
-    /// The name in job files and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -393,7 +366,6 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The text names no policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected one of {}", Kind::NAMES)]
 pub struct UnknownKind;

@@ -17,23 +17,17 @@ use crate::{
     units::Bytes,
 };
 
-/// Reads by their source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Served {
-    /// Reads from the cold store.
     pub cold: Amount,
-    /// Reads from each tier, fastest first.
+    /// Fastest first.
     pub tiers: Vec<Amount>,
-    /// Bytes that were written to each tier.
     pub written: Vec<Bytes>,
 }
 
-/// A number of reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Number of samples read.
     pub samples: u64,
-    /// Sum of their lengths.
     pub bytes: Bytes,
 }
 
@@ -57,7 +51,6 @@ impl Served {
         }
     }
 
-    /// All reads, from any source.
     #[must_use]
     pub fn total(&self) -> Amount {
         let mut total = self.cold;
@@ -80,12 +73,11 @@ pub struct Replay {
     residency: Residency,
     wear: Wear,
     next: Epoch,
-    /// Tiers of which samples are read from the cold store all the same.
+    /// Tiers whose samples are read from the cold store all the same.
     bypassed: Vec<bool>,
 }
 
 impl Replay {
-    /// A node with empty tiers, before its first read.
     #[must_use]
     pub fn new(kind: policy::Kind, setting: &Setting) -> Self {
         let policy = policy::build(kind, setting);
@@ -106,7 +98,6 @@ impl Replay {
         }
     }
 
-    /// The residency after the last replayed read.
     #[must_use]
     pub fn residency(&self) -> &Residency {
         &self.residency

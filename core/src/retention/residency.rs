@@ -17,41 +17,30 @@ use crate::{
     units::Bytes,
 };
 
-/// Capacity and use of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Level {
-    /// Bytes that it may hold.
     pub capacity: Bytes,
-    /// Bytes that it holds.
     pub used: Bytes,
 }
 
 impl Level {
-    /// Bytes that it can still take.
     #[must_use]
     pub fn free(self) -> Bytes {
         Bytes(self.capacity.0.saturating_sub(self.used.0))
     }
 }
 
-/// A sample that entered, changed or left its tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
-    /// Id of the sample.
     pub sample: SampleId,
-    /// Its tier before, if any.
     pub from: Option<TierId>,
-    /// Its tier now, if any.
     pub to: Option<TierId>,
 }
 
-/// The tier has too little room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{needed} do not fit into the {free} that are free in the tier")]
 pub struct NoRoom {
-    /// Bytes that the sample takes.
     pub needed: Bytes,
-    /// Bytes that are free in the tier.
     pub free: Bytes,
 }
 
@@ -74,7 +63,6 @@ const PAGE: usize = 4096;
 /// The tier of each sample at one moment. Copies share the pages that have not changed since.
 #[derive(Debug, Clone)]
 pub struct TierMap {
-    /// Tiers by sample; [`OUT`] for a sample in no tier.
     pages: Vec<Arc<[u8; PAGE]>>,
 }
 
@@ -84,7 +72,6 @@ impl TierMap {
         Self { pages: (0..samples.div_ceil(PAGE)).map(|_| page()).collect() }
     }
 
-    /// The tier that held a sample at that moment.
     #[must_use]
     pub fn tier_of(&self, sample: SampleId) -> Option<TierId> {
         let sample = sample.0 as usize;
@@ -113,43 +100,41 @@ impl Residency {
         Self { sizes, levels, tier_of, kept: 0, resizes: 0, moves: Vec::new() }
     }
 
-    /// Capacity and use of each tier, fastest first.
+    /// Fastest first.
     #[must_use]
     pub fn levels(&self) -> &[Level] {
         &self.levels
     }
 
-    /// Bytes that are free in a tier.
     #[must_use]
     pub fn free(&self, tier: TierId) -> Bytes {
         self.levels.get(usize::from(tier.0)).map_or(Bytes(0), |level| level.free())
     }
 
-    /// The tiers, fastest first.
+    /// Fastest first.
     pub fn tiers(&self) -> impl DoubleEndedIterator<Item = TierId> + use<> {
         (0..u8::try_from(self.levels.len()).unwrap_or(OUT)).map(TierId)
     }
 
-    /// The number of samples in the dataset.
+    /// Samples of the dataset.
     #[must_use]
     pub fn samples(&self) -> usize {
         self.sizes.len()
     }
 
-    /// The number of samples that lie in some tier.
+    /// Samples that lie in some tier.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.kept
     }
 
-    /// The tier in which a sample lies.
     #[must_use]
     pub fn tier_of(&self, sample: SampleId) -> Option<TierId> {
         self.tier_of.tier_of(sample)
     }
 
-    /// Reads what is asked of samples one by one soon: their tiers and lengths, independently of each other,
-    /// so that they are in the caches then.
+    /// Reads the tiers and lengths of samples that are asked for one by one soon, independently of each
+    /// other, so that they are in the CPU caches then.
     pub(crate) fn touch(&self, samples: &[SampleId]) {
         let read = |sample: &SampleId| {
             let len = self.sizes.get(sample.0 as usize).map_or(0, |len| len.0);
@@ -195,7 +180,6 @@ impl Residency {
         Ok(())
     }
 
-    /// Removes a sample from the tier that holds it, if any.
     pub fn take_out(&mut self, sample: SampleId) {
         let Some(from) = self.tier_of(sample) else { return };
         let len = self.len_of(sample);
@@ -205,7 +189,6 @@ impl Residency {
         self.moves.push(Move { sample, from: Some(from), to: None });
     }
 
-    /// Sets the capacity of a tier.
     pub fn resize(&mut self, tier: TierId, capacity: Bytes) {
         if let Some(level) = self.levels.get_mut(usize::from(tier.0)) {
             level.capacity = capacity;
@@ -213,13 +196,13 @@ impl Residency {
         }
     }
 
-    /// How many times a tier was resized so far.
+    /// Counts the calls of [`Self::resize`].
     #[must_use]
     pub fn resizes(&self) -> u64 {
         self.resizes
     }
 
-    /// Takes the moves since the last call, in order.
+    /// The moves since the last call, in order.
     pub fn drain_moves(&mut self) -> alloc::vec::Drain<'_, Move> {
         self.moves.drain(..)
     }

@@ -13,7 +13,6 @@ use crate::{
     units::Bytes,
 };
 
-/// The remaining write budgets of all tiers in the current epoch.
 #[derive(Debug, Clone, Default)]
 pub struct Wear {
     /// A tier without an entry has no limit.
@@ -23,14 +22,12 @@ pub struct Wear {
 }
 
 impl Wear {
-    /// Nothing written yet, with the write budget of each tier for an epoch.
     #[must_use]
     pub fn within(budgets: Vec<Option<Bytes>>) -> Self {
         let written = vec![0; budgets.len()];
         Self { budgets, written, epoch: None }
     }
 
-    /// Whether any tier has a budget.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.budgets.iter().any(Option::is_some)

@@ -12,13 +12,11 @@ use crate::{
     units::Nanoseconds,
 };
 
-/// A request that was not answered yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Request {
     batch: BatchId,
-    /// When it was made.
     asked: Nanoseconds,
-    /// Why it will get no batch, once that is known.
+    /// `Some` once it is known that the request will get no batch.
     refusal: Option<Refusal>,
 }
 
@@ -27,26 +25,23 @@ struct Request {
 pub(super) struct Answers {
     /// In the order in which each connection made them.
     requests: BTreeMap<ConnectionId, VecDeque<Request>>,
-    /// When everything was ready that a connection was answered so far.
+    /// The time at which everything was ready that a connection was answered so far.
     ready_at: BTreeMap<ConnectionId, Nanoseconds>,
-    /// Leases that were given.
     leases: u64,
-    /// Answers that wait to be given out.
     ready: VecDeque<Answer>,
 }
 
 impl Answers {
-    /// The next answer to give out.
     pub(super) fn next(&mut self) -> Option<Answer> {
         self.ready.pop_front()
     }
 
-    /// Answers a connection that made no request: it is admitted or rejected.
+    /// For a connection that made no request: it is admitted or rejected.
     pub(super) fn push(&mut self, answer: Answer) {
         self.ready.push_back(answer);
     }
 
-    /// Notes a request, with the refusal if it will get no batch.
+    /// `refusal` is set if the request will get no batch.
     pub(super) fn request(
         &mut self,
         connection: ConnectionId,
@@ -58,7 +53,7 @@ impl Answers {
         self.requests.entry(connection).or_default().push_back(request);
     }
 
-    /// Notes that a request which has no batch yet will get none.
+    /// Refuses a request that has no batch yet.
     pub(super) fn refuse(
         &mut self,
         connection: ConnectionId,
@@ -74,7 +69,6 @@ impl Answers {
         }
     }
 
-    /// Forgets a connection that is gone.
     pub(super) fn forget(&mut self, connection: ConnectionId) {
         self.requests.remove(&connection);
         self.ready_at.remove(&connection);

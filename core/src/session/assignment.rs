@@ -25,7 +25,6 @@ pub use stages::{Rates, Stages, Threads, stages};
 
 use crate::units::{Bytes, Nanoseconds};
 
-/// The rule that divides loader threads over ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Assignment {
     /// One pool for all ranks, earliest deadline first.
@@ -37,10 +36,9 @@ pub enum Assignment {
 }
 
 impl Assignment {
-    /// All rules, the default first.
+    /// The default first.
     pub const ALL: [Self; 3] = [Self::Shared, Self::Proportional, Self::Lobster];
 
-    /// The name in job files and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,7 +55,6 @@ impl fmt::Display for Assignment {
     }
 }
 
-/// The text names no assignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected one of shared, proportional, lobster")]
 pub struct UnknownAssignment;
@@ -70,7 +67,7 @@ impl FromStr for Assignment {
     }
 }
 
-/// What is queued for one rank, and what its next batch is predicted to cost.
+/// The queue of one rank, and the predicted cost of its next batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Queue {
     /// Samples that wait to be read.
@@ -81,16 +78,14 @@ pub struct Queue {
     pub remote: Bytes,
     /// Bytes of it that only the cold store has.
     pub cold: Bytes,
-    /// How long the batch takes from loaded to ready for the trainer.
+    /// The time of the batch from loaded to ready for the trainer.
     pub preprocessing: Nanoseconds,
-    /// Samples of the batch.
     pub samples: u64,
     /// Samples that wait to be transformed.
     pub transforms: u64,
 }
 
 impl Queue {
-    /// Bytes of the next batch, wherever they lie.
     fn stored(&self) -> Bytes {
         Bytes(self.local.0.saturating_add(self.remote.0).saturating_add(self.cold.0))
     }
@@ -125,7 +120,7 @@ pub fn proportional(loads: &[u64], threads: u32) -> Vec<u32> {
     counts
 }
 
-/// What was found for each queue, in proportion if there are not as many threads.
+/// The counts that were found, cut in proportion if there are not as many threads.
 fn fitting(found: Vec<u32>, threads: u32) -> Vec<u32> {
     let wanted = found.iter().map(|count| u64::from(*count)).collect::<Vec<_>>();
     let is_too_much = wanted.iter().sum::<u64>() > u64::from(threads);

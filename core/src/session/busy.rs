@@ -5,7 +5,6 @@
 
 use crate::units::Nanoseconds;
 
-/// The operations of one channel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Busy {
     running: u32,
@@ -13,14 +12,14 @@ pub struct Busy {
     time: Nanoseconds,
     in_flight: Nanoseconds,
     operations: u64,
-    /// When the channel began to work, until its first operation since then ends.
+    /// The time at which the channel began to work; `None` after its first operation since then ended.
     woke_at: Option<Nanoseconds>,
     responses: u64,
     response_time: Nanoseconds,
 }
 
 impl Busy {
-    /// Notes an operation that begins. Time does not go back.
+    /// Time that goes back counts as standing still.
     pub fn begun(&mut self, now: Nanoseconds) {
         self.pass(now);
         if self.running == 0 {
@@ -30,7 +29,6 @@ impl Busy {
         self.operations += 1;
     }
 
-    /// Notes an operation that ended.
     pub fn ended(&mut self, now: Nanoseconds) {
         self.pass(now);
         self.running = self.running.saturating_sub(1);
@@ -41,32 +39,30 @@ impl Busy {
         }
     }
 
-    /// Operations that run now.
     #[must_use]
     pub const fn running(&self) -> u32 {
         self.running
     }
 
-    /// Operations that were given out.
     #[must_use]
     pub const fn operations(&self) -> u64 {
         self.operations
     }
 
-    /// For how long at least one operation ran, as of the last that began or ended.
+    /// The time for which at least one operation ran, up to the last begin or end.
     #[must_use]
     pub const fn time(&self) -> Nanoseconds {
         self.time
     }
 
-    /// The sum of the times of all operations, as of the last that began or ended.
+    /// The sum of the times of all operations, up to the last begin or end.
     #[must_use]
     pub const fn in_flight(&self) -> Nanoseconds {
         self.in_flight
     }
 
-    /// How often the channel began to work, and the time from then to the first end of an operation, all of
-    /// these together: operations that wait for others have no part in it.
+    /// The number of times that the channel began to work, and the sum of the times from then to the first
+    /// end of an operation. Operations that wait for others have no part in it.
     #[must_use]
     pub const fn responses(&self) -> (u64, Nanoseconds) {
         (self.responses, self.response_time)

@@ -22,18 +22,18 @@ use crate::units::{Bytes, Nanoseconds};
 
 /// A trial changes the window by one part of this many, at least by one.
 const STEP: u32 = 2;
-/// What a longer window must gain, in thousandths; more than what a shorter one may cost, or the window
-/// would oscillate.
+/// The gain that a longer window must have, in thousandths. It is more than [`LOSS`], or the window would
+/// oscillate.
 const GAIN: u64 = 40;
-/// What a shorter window may cost, in thousandths.
+/// The loss that a shorter window may have, in thousandths.
 const LOSS: u64 = 25;
-/// What doubling the window must gain at the start, in thousandths.
+/// The gain that doubling the window must have at the start, in thousandths.
 const GAIN_AT_START: u64 = 200;
 /// Turns that each window has in a trial.
 const TURNS: u32 = 3;
 /// A difference that decides without further turns, in thousandths.
 const CLEAR: u64 = 200;
-/// The least number of reads in a turn; or as many as fill the window [`FILLS`] times, because they end in
+/// The least number of reads in a turn, or as many as fill the window [`FILLS`] times, because reads end in
 /// waves.
 const READS_MIN: u32 = 32;
 const FILLS: u32 = 2;
@@ -64,14 +64,12 @@ impl Moved {
     }
 }
 
-/// The state of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Search {
-    /// The window doubles as long as throughput grows; what the last one moved.
+    /// The window doubles as long as throughput grows. Holds what the last window moved.
     Start(Option<Moved>),
     /// No trial, for this many turns.
     Rest(u32),
-    /// Another window is tried.
     Trial(Trial),
 }
 
@@ -80,16 +78,15 @@ enum Search {
 struct Trial {
     window: u32,
     turns_left: u32,
-    /// What each moved in all its turns, the old one and the new one.
+    /// In all turns of the trial.
     old: Moved,
     new: Moved,
-    /// What the new one moved in its last turn.
+    /// Of the new window, in its last turn.
     last: Moved,
     /// Whether each pair of turns favoured a longer window: one of three may do so by chance.
     is_unanimous: bool,
 }
 
-/// A turn: the time in which one window is measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Turn {
     /// Reads that were given out under another window and have not ended.
@@ -99,13 +96,12 @@ struct Turn {
     bytes: u64,
 }
 
-/// The window of the cold store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ColdWindow {
     max: u32,
     /// The best window that is known, in reads.
     base: u32,
-    /// What the base moved in the last turn without a trial.
+    /// Of the base, in the last turn without a trial.
     usual: Option<Moved>,
     search: Search,
     rest: u32,
@@ -126,7 +122,6 @@ impl ColdWindow {
         }
     }
 
-    /// How many reads may run.
     pub(super) fn window(&self) -> u32 {
         match self.search {
             Search::Trial(trial) if trial.turns_left % 2 == 0 => trial.window,
@@ -134,7 +129,7 @@ impl ColdWindow {
         }
     }
 
-    /// Notes that a read ended when `running` reads ran, itself included.
+    /// `running` counts the reads that ran, this one included.
     pub(super) fn ended(&mut self, len: Bytes, running: u32, now: Nanoseconds) {
         if self.turn.foreign > 0 {
             self.turn.foreign -= 1;
@@ -156,7 +151,7 @@ impl ColdWindow {
         }
     }
 
-    /// Notes that the window was not what limited reads: the measurement of this turn is void.
+    /// Notes that the window did not limit reads: the measurement of this turn is void.
     pub(super) fn was_idle(&mut self) {
         self.turn = Turn { foreign: self.turn.foreign, ..Turn::default() };
     }
@@ -192,7 +187,7 @@ impl ColdWindow {
         }
     }
 
-    /// Adds a turn to a trial, and decides after the last one, or when it is clear.
+    /// Decides after the last turn, or when the difference is clear.
     fn go_on(&mut self, mut trial: Trial, moved: Moved) {
         trial.turns_left -= 1;
         if trial.turns_left % 2 == 1 {
@@ -213,7 +208,6 @@ impl ColdWindow {
         }
     }
 
-    /// Whether the new window is better.
     fn is_better(&self, new: Moved, old: Moved) -> bool {
         new.reaches(if self.is_upwards { 1000 + GAIN } else { 1000 - LOSS }, old)
     }
@@ -283,14 +277,14 @@ mod tests {
         NonZeroU32::new(value).unwrap()
     }
 
-    /// A store that needs so long for a read of its own, and moves so many bytes a millisecond.
+    /// A store that needs `latency_ms` for a single read, and moves `bytes_per_ms`.
     #[derive(Debug, Clone, Copy)]
     struct Store {
         latency_ms: u64,
         bytes_per_ms: u64,
-        /// Reads from which on it gets slower, if it does.
+        /// The number of reads from which on it gets slower.
         crowd: u32,
-        /// By how many percent a read may take longer or shorter.
+        /// The percentage by which a read may take longer or shorter.
         noise: u64,
     }
 
@@ -300,7 +294,6 @@ mod tests {
             self.bytes_per_ms * 100 / (100 + u64::from(crowded))
         }
 
-        /// Bytes a millisecond with so many reads, if they always run.
         fn moves(&self, window: u32) -> u64 {
             (u64::from(window) * LEN / self.latency_ms).min(self.rate(window))
         }
@@ -312,7 +305,7 @@ mod tests {
 
     const MAX: u32 = 256;
 
-    /// Reads so many samples with as many in flight as the window says; returns the base after each.
+    /// Reads `reads` samples with as many in flight as the window says. Returns the base after each.
     fn play(store: Store, first: u32, reads: u32) -> Vec<u32> {
         let mut window = ColdWindow::new(count(first), count(MAX));
         let (mut now, mut wire_free) = (0, 0);

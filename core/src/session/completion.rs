@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl Session {
-    /// Plans an operation for an entry of a batch, or for the node, and starts it if nothing blocks it. A
-    /// copy from staging waits for `arrival`.
+    /// Plans an operation for an entry of a batch, or for the node, and starts it if it waits for no other.
+    /// A copy from staging waits for `arrival`.
     pub(super) fn plan(
         &mut self,
         work: Work,
@@ -40,8 +40,8 @@ impl Session {
         op
     }
 
-    /// How many steps before its batch an arrival is due, so that there is time to transform what arrives: as many
-    /// as a transform of such a sample is expected to last.
+    /// The number of steps before its batch by which an arrival is due, so that there is time to transform
+    /// the sample: as many as the transform is expected to last.
     fn lead(&self, work: &Work) -> u64 {
         let Some(transform) = &self.settings.transform else { return 0 };
         let (form, len) = match work {
@@ -66,7 +66,6 @@ impl Session {
         }
     }
 
-    /// A transform ended at which a thread worked for so long.
     pub(super) fn handle_transformed(
         &mut self,
         op: OpId,
@@ -82,7 +81,7 @@ impl Session {
         self.handle_completed(op, outcome);
     }
 
-    /// Starts operations that nothing blocks any more, and those that may run once these ended at once.
+    /// Starts operations that wait for no other any more, and those that may run once these ended at once.
     pub(super) fn start(&mut self, ops: Vec<OpId>) {
         let mut runnable = VecDeque::from(ops);
         while let Some(op) = runnable.pop_front() {
@@ -95,7 +94,7 @@ impl Session {
         self.start(runnable);
     }
 
-    /// Starts an operation. Returns those that may run because it ended at once.
+    /// Returns the operations that may run because this one ended at once.
     fn begin(&mut self, op: OpId) -> Vec<OpId> {
         match self.operations.start(op, self.now) {
             Started::Queued => {}
@@ -105,7 +104,7 @@ impl Session {
         Vec::new()
     }
 
-    /// Ends an operation. Returns those that may run now.
+    /// Returns the operations that may run now.
     fn end(&mut self, op: OpId, outcome: Result<(), Fault>) -> Vec<OpId> {
         if let Err(Fault::Poisoned(tier, chunk)) = outcome {
             self.give_up_chunk(tier, chunk);
@@ -149,8 +148,9 @@ impl Session {
         runnable
     }
 
-    /// Lets an arrival that ended well go on with its transform. Returns what may run now; `None` if there is
-    /// nothing to transform: nothing is for a batch that was dropped, unless a tier takes the prepared form.
+    /// Lets an arrival that ended well go on with its transform. Returns the operations that may run now;
+    /// `None` if there is nothing to transform. A dropped batch needs no transform, unless a tier takes the
+    /// prepared form.
     fn transform_arrived(&mut self, op: OpId) -> Option<Vec<OpId>> {
         let cached = self.settings.transform.as_ref()?.cached;
         let arrival = self.operations.get(op)?;
@@ -188,7 +188,6 @@ impl Session {
         Some(runnable)
     }
 
-    /// Notes for its batch when an operation ended.
     fn note_time(&mut self, pending: &PendingOp, outcome: Result<(), Fault>) {
         let Some(entry) = pending.entry else { return };
         let Some(staged) = self.staging.batch_mut(entry.batch) else { return };
@@ -210,7 +209,6 @@ impl Session {
         }
     }
 
-    /// Notes when a chunk came, for the batches that waited for it.
     fn note_chunk(&mut self, ops: &[OpId]) {
         for op in ops {
             let pending = self.operations.get(*op).filter(|pending| pending.work.uses_staging());
@@ -220,7 +218,6 @@ impl Session {
         }
     }
 
-    /// Applies the end of an operation to the arena, tier or batch that it was for.
     fn apply(&mut self, pending: &PendingOp, outcome: Result<(), Fault>) {
         let (is_done, entry) = (outcome.is_ok(), pending.entry);
         match &pending.work {
@@ -290,7 +287,6 @@ impl Session {
         }
     }
 
-    /// Applies the end of an operation that wrote a sample to a tier.
     fn written(&mut self, pending: &PendingOp, outcome: Result<(), Fault>) {
         let Work::Run(
             Operation::Prefetch { sample, to, .. }
@@ -311,7 +307,6 @@ impl Session {
         }
     }
 
-    /// Answers the connections that waited for the arena of their rank.
     fn arena_opened(&mut self, rank: Rank, is_open: bool) {
         let Some(staging) = self.staging.get_mut(rank) else { return };
         let waiting = if is_open { staging.opened(self.now) } else { staging.refused() };
@@ -324,7 +319,6 @@ impl Session {
         }
     }
 
-    /// A sample could not be read from the cold store.
     fn lose_sample(&mut self, sample: SampleId, entry: EntryRef, fault: Fault) {
         self.progress.fault(sample, fault);
         let EntryRef { batch, index } = entry;
@@ -341,7 +335,7 @@ impl Session {
         }
     }
 
-    /// Goes without a sample of a batch, if the job says so; else the batch is refused.
+    /// Goes without a sample of a batch, if the job allows it.
     fn skip(&mut self, batch: BatchId, sample: SampleId, fault: Fault) -> Result<(), Refusal> {
         let share = match self.settings.on_error {
             OnError::Skip(share) if fault.is_of_sample() => share,
@@ -358,7 +352,6 @@ impl Session {
         Err(Refusal::TooManySkipped { sample, fault, skipped, most })
     }
 
-    /// Releases the staging bytes that an operation used.
     fn release_staging(&mut self, pending: &PendingOp) {
         let Some(entry) = pending.entry.filter(|_| pending.work.uses_staging()) else { return };
         if let Some(staged) = self.staging.batch_mut(entry.batch) {
@@ -409,15 +402,14 @@ impl Session {
         staging.into_iter().for_each(|staging| staging.unpin(batch, index));
     }
 
-    /// Does without a chunk whose memory broke.
     fn give_up_chunk(&mut self, tier: TierId, chunk: ChunkId) {
         self.planner.cache_mut().give_up_chunk(tier, chunk);
         self.follow_changes(None);
         self.refetch_in_place(tier, chunk);
     }
 
-    /// Fetches what batches that no trainer has yet read in place in a chunk that broke. One that was
-    /// dropped is not resumed. Of those that were handed over, the trainer has to read what is there.
+    /// Fetches the samples that batches read in place in a chunk that broke, unless a trainer has the
+    /// batch: it has to read what is there. A dropped batch is not resumed.
     fn refetch_in_place(&mut self, tier: TierId, chunk: ChunkId) {
         let lies_in = |entry: &Entry| {
             entry.in_place.is_some_and(|place| (place.tier, place.chunk) == (tier, chunk))
@@ -445,7 +437,7 @@ impl Session {
 
 #[cfg(test)]
 impl Session {
-    /// As if a copy had met broken memory.
+    /// Acts as if a copy had met broken memory.
     pub(super) fn end_with_poison(&mut self, tier: TierId, chunk: ChunkId) {
         self.give_up_chunk(tier, chunk);
         self.reclaim_unpinned();

@@ -21,7 +21,6 @@ use crate::{
     units::Nanoseconds,
 };
 
-/// A batch by its number in the run of its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchNumber {
     pub(super) rank: Rank,
@@ -35,45 +34,43 @@ impl BatchNumber {
         Self { rank: batch.rank, number }
     }
 
-    /// What is needed so many steps before this batch.
+    /// The number of the batch that is needed this many steps before.
     pub(super) fn earlier_by(self, steps: u64) -> Self {
         Self { number: self.number.saturating_sub(steps), ..self }
     }
 }
 
-/// How many batches a request may lie off the expected one before it counts as a jump: workers of a loader
-/// ask and take a little out of order.
+/// The distance from the expected batch beyond which a request counts as a jump. Workers of a loader ask
+/// and take a little out of order.
 const OUT_OF_ORDER: u64 = 16;
 
-/// The deadline of a rank that has not asked for any batch: after all others.
+/// The deadline of a rank that has not asked for a batch: after all others.
 const UNREQUESTED: Nanoseconds = Nanoseconds(u64::MAX / 2);
 
-/// A step before one was observed.
+/// The step time before one was observed.
 const STEP_ASSUMED: Nanoseconds = Nanoseconds(60_000_000_000);
 
 /// The weight of a new step time in the moving average is one part in this many.
 const SMOOTHED_OVER: u64 = 4;
 
-/// How fast one rank consumes its batches.
 #[derive(Debug, Clone, Copy, Default)]
 struct RankPace {
     /// The number of the batch that the rank took last, or is assumed to have taken.
     taken: u64,
-    /// The number of a batch, and when it was needed: the one that was taken last, or that it jumped to.
+    /// The number of a batch and the time at which it was needed. It is the batch that was taken last, or
+    /// to which the rank jumped.
     needed: Option<(u64, Nanoseconds)>,
-    /// The batch whose delivery was observed last, and when.
+    /// The batch whose delivery was observed last, and the time.
     observed: Option<(u64, Nanoseconds)>,
-    /// The highest number that it asked for.
     asked: u64,
     step_time: Option<Nanoseconds>,
 }
 
-/// The pace of every rank of the node, from which deadlines follow.
 #[derive(Debug)]
 pub(super) struct Deadlines {
     first: Rank,
     ranks: Vec<RankPace>,
-    /// The average over all ranks, for those that have none of their own.
+    /// The average over all ranks, for ranks without a time of their own.
     step_time: Option<Nanoseconds>,
 }
 
@@ -82,7 +79,7 @@ impl Deadlines {
         Self { first, ranks: vec![RankPace::default(); ranks as usize], step_time: None }
     }
 
-    /// When a batch is expected to be asked for.
+    /// The time at which a batch is expected to be asked for.
     pub(super) fn of(&self, batch: BatchNumber) -> Nanoseconds {
         let pace = &self.ranks[self.index(batch.rank)];
         let Nanoseconds(step_time) = pace.step_time.or(self.step_time).unwrap_or(STEP_ASSUMED);
@@ -92,20 +89,19 @@ impl Deadlines {
         Nanoseconds(at.saturating_add(ahead).saturating_sub(behind))
     }
 
-    /// How long ranks work with a batch, on average; `None` before one was observed.
+    /// The mean over all ranks; `None` before one was observed.
     pub(super) fn step_time(&self) -> Option<Nanoseconds> {
         self.step_time
     }
 
-    /// How many whole steps a time lasts; none before one was observed. Farther ahead than [`DEPTH_MAX`] nothing is
-    /// staged.
+    /// The number of whole steps within a time; 0 before a step was observed. At most [`DEPTH_MAX`],
+    /// because nothing is staged farther ahead.
     pub(super) fn steps_within(&self, time: Nanoseconds) -> u64 {
         let steps = self.step_time.and_then(|step| time.0.checked_div(step.0));
         steps.unwrap_or(0).min(DEPTH_MAX.into())
     }
 
-    /// Notes that a rank asks for a batch. If it is the first, or far off what was expected, the
-    /// rank jumped there, and the batch is needed now.
+    /// A first request, and one far off the expected batch, is a jump: the batch is needed now.
     pub(super) fn requested(&mut self, batch: BatchNumber, now: Nanoseconds) {
         let index = self.index(batch.rank);
         let pace = &mut self.ranks[index];
@@ -120,7 +116,7 @@ impl Deadlines {
         pace.asked = pace.asked.max(batch.number);
     }
 
-    /// Notes that a rank took a batch, and how long it had waited for it.
+    /// `waited` is the time for which the rank had waited for the batch.
     pub(super) fn delivered(&mut self, batch: BatchNumber, now: Nanoseconds, waited: Nanoseconds) {
         let index = self.index(batch.rank);
         let pace = &mut self.ranks[index];
@@ -140,7 +136,6 @@ impl Deadlines {
         pace.needed = Some((batch.number, now));
     }
 
-    /// Notes that no trainer reads for a rank any more.
     pub(super) fn detached(&mut self, rank: Rank) {
         let index = self.index(rank);
         self.ranks[index] = RankPace::default();

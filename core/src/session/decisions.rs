@@ -10,7 +10,7 @@ use alloc::{vec, vec::Vec};
 use super::entry::EntryRef;
 use crate::id::{SampleId, TierId};
 
-/// What was decided in each epoch.
+/// A digest of the decisions of each epoch.
 #[derive(Debug, Clone)]
 pub(super) struct Decisions(Vec<u64>);
 
@@ -19,7 +19,8 @@ impl Decisions {
         Self(vec![0; epochs as usize])
     }
 
-    /// Notes that a sample was read from a tier that retained it, or cold, and stays in a tier, or does not.
+    /// `from` is the tier that retained the sample, or `None` for a cold read; `stays` is the tier where it
+    /// stays.
     pub(super) fn note(
         &mut self,
         entry: EntryRef,
@@ -40,7 +41,6 @@ impl Decisions {
         }
     }
 
-    /// One number for all epochs.
     pub(super) fn digest(&self) -> u64 {
         self.0.iter().copied().fold(0, mixed)
     }

@@ -21,14 +21,12 @@ use crate::{
     space::Piece,
 };
 
-/// How an operation accesses bytes of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Read,
     Write,
 }
 
-/// Bytes of a tier that an operation reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Access {
     pub(super) tier: TierId,
@@ -36,7 +34,7 @@ pub(super) struct Access {
     pub(super) mode: Mode,
 }
 
-/// What an operation accesses: almost always at most one piece, which takes no memory of its own.
+/// Almost always at most one piece, which takes no memory of its own.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Accesses {
     #[default]
@@ -70,7 +68,6 @@ impl FromIterator<Access> for Accesses {
 
 #[derive(Debug, Default)]
 struct Node {
-    /// Operations that must end before this one may run.
     waits_for: u32,
     dependents: Vec<OpId>,
     accesses: Accesses,
@@ -85,14 +82,14 @@ pub(super) struct Dependencies {
 }
 
 impl Dependencies {
-    /// A new name; names increase monotonically.
+    /// Names increase monotonically.
     pub(super) fn next_id(&mut self) -> OpId {
         self.next += 1;
         OpId(self.next)
     }
 
-    /// Adds an operation that must also wait for `after`. Returns the operations that it waits for, in
-    /// the order in which they were planned; if there are none it may run now.
+    /// Adds an operation that must also wait for `after`. Returns the operations that it waits for, in the
+    /// order in which they were planned; if there are none, it may run now.
     pub(super) fn add(&mut self, op: OpId, accesses: Accesses, after: Option<OpId>) -> Vec<OpId> {
         let mut blockers = Vec::new();
         blockers.extend(after.filter(|before| self.nodes.get(*before).is_some()));
@@ -110,7 +107,7 @@ impl Dependencies {
         blockers
     }
 
-    /// Ends an operation. Returns those that may run now, in the order in which they were planned.
+    /// Returns the operations that may run now, in the order in which they were planned.
     pub(super) fn remove(&mut self, op: OpId) -> Vec<OpId> {
         let Some(ended) = self.nodes.remove(op) else { return Vec::new() };
         ended.accesses.as_slice().iter().for_each(|access| self.accessed.remove(access, op));

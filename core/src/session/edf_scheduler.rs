@@ -28,18 +28,16 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// What an operation moves its bytes over: the cold store, the other nodes, or one tier; or the threads that
-/// transform them.
+/// The resource over which an operation moves its bytes, or the threads that transform them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
     Cold,
-    /// Without a window of its own: the requests to each node are bounded where they are sent.
+    /// It has no window: the requests to each node are bounded where they are sent.
     Peers,
     Transform,
     Tier(TierId),
 }
 
-/// The operations that wait for one channel.
 #[derive(Debug)]
 struct Queue {
     window: usize,
@@ -47,13 +45,12 @@ struct Queue {
     waiting: usize,
     /// By the number of the batch that needs it, then in the order of planning.
     by_rank: Vec<RankQueue>,
-    /// Operations that no batch needs: each is due when it was planned.
+    /// Operations that no batch needs. The deadline of each is the time at which it was planned.
     background: VecDeque<(Nanoseconds, OpId)>,
-    /// The threads of each rank, if they are divided.
+    /// The threads of each rank; `None` if they are not divided.
     division: Option<Vec<u32>>,
 }
 
-/// The operations that wait for one channel and that one rank needs.
 #[derive(Debug)]
 struct RankQueue {
     waiting: Waiting,
@@ -62,32 +59,27 @@ struct RankQueue {
     running_max: usize,
 }
 
-/// A queue for each channel: the cold store, the other nodes, the threads that transform, then the tiers.
+/// One queue for each channel: the cold store, the other nodes, the threads that transform, then the tiers.
 #[derive(Debug)]
 pub(super) struct EdfScheduler {
     first: Rank,
     queues: Vec<Queue>,
-    /// What sets the window of the cold store, if it is not fixed.
+    /// Sets the window of the cold store; `None` if it is fixed.
     adaptive: Option<ColdWindow>,
-    /// The largest window of the cold store.
     cold_max: NonZeroU32,
 }
 
-/// What an operation that ended tells about the throughput of its channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transfer {
-    /// This many bytes were read.
     Read(Bytes),
-    /// Nothing: it failed, or it was no read.
+    /// The operation failed, or was no read.
     Other,
 }
 
-/// A slot of the window that a running operation occupies: the index of the rank that needs it, if a
-/// rank does.
+/// The index of the rank that needs the operation in the slot; `None` for a background operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct WindowSlot(Option<usize>);
 
-/// The first operation of one queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     deadline: Nanoseconds,
@@ -124,7 +116,7 @@ impl EdfScheduler {
         Self { first, queues, adaptive, cold_max: windows.cold_max() }
     }
 
-    /// Queues an operation that no other blocks.
+    /// The operation must not wait for others.
     pub(super) fn push(
         &mut self,
         channel: Channel,
@@ -143,7 +135,7 @@ impl EdfScheduler {
         }
     }
 
-    /// Gives a queued operation the deadline of another batch, which needs it sooner.
+    /// Gives a queued operation the earlier deadline of another batch.
     pub(super) fn bring_forward(
         &mut self,
         channel: Channel,
@@ -158,7 +150,7 @@ impl EdfScheduler {
         }
     }
 
-    /// Removes an operation. Returns whether it was still queued.
+    /// Returns whether the operation was still queued.
     pub(super) fn cancel(&mut self, channel: Channel, op: OpId, batch: BatchNumber) -> bool {
         let rank = self.rank(batch);
         let queue = &mut self.queues[index(channel)];
@@ -167,8 +159,8 @@ impl EdfScheduler {
         waited
     }
 
-    /// The operation to give out, if there is one in a channel whose window has a free slot. Channels do not
-    /// compete, so the first one with a free slot is taken.
+    /// The operation to give out, if there is one in a channel whose window has a free slot. Channels do
+    /// not compete, so the first one with a free slot is taken.
     pub(super) fn next(
         &mut self,
         deadline: impl Fn(BatchNumber) -> Nanoseconds,
@@ -193,7 +185,6 @@ impl EdfScheduler {
         Some((candidate.op, WindowSlot(candidate.rank)))
     }
 
-    /// Notes that an operation that was given out ended.
     pub(super) fn ended(
         &mut self,
         channel: Channel,
@@ -212,7 +203,6 @@ impl EdfScheduler {
         }
     }
 
-    /// Sets the window of the cold store by what is measured.
     fn measure(&mut self, transfer: Transfer, now: Nanoseconds) {
         let (Some(adaptive), Some(queue)) = (&mut self.adaptive, self.queues.first_mut()) else {
             return;
@@ -230,7 +220,8 @@ impl EdfScheduler {
         }
     }
 
-    /// Whether so many reads wait for the cold store, for each that may run, that more would only wait longer.
+    /// Whether `windows` reads wait for the cold store for each that may run, so that more would only wait
+    /// longer.
     pub(super) fn is_cold_fed(&self, windows: usize) -> bool {
         let queue = &self.queues[index(Channel::Cold)];
         let each_rank_waits =
@@ -238,18 +229,16 @@ impl EdfScheduler {
         queue.waiting >= queue.window * windows && (queue.division.is_none() || each_rank_waits())
     }
 
-    /// How many reads of the cold store may run now.
     pub(super) fn cold_window(&self) -> usize {
         self.queues[index(Channel::Cold)].window
     }
 
-    /// Operations of each rank in a channel, given out or waiting.
     pub(super) fn requests(&self, channel: Channel) -> impl Iterator<Item = u64> + '_ {
         self.queues[index(channel)].requests()
     }
 
-    /// Divides the windows of the cold store and of the transforms in proportion to what each rank has running or
-    /// queued there.
+    /// Divides the windows of the cold store and of the transforms in proportion to the operations of each
+    /// rank that run or wait there.
     pub(super) fn divide_in_proportion(&mut self) {
         for channel in [Channel::Cold, Channel::Transform] {
             let queue = &mut self.queues[index(channel)];
@@ -261,8 +250,8 @@ impl EdfScheduler {
         }
     }
 
-    /// Makes the windows of the cold store and of the transforms as large as there are threads for each, the first
-    /// no larger than it may be, and divides them over ranks.
+    /// Sets the windows of the cold store and of the transforms to the threads for each, the first at most
+    /// to `cold_max`, and divides them over ranks.
     pub(super) fn divide(&mut self, stages: &Stages) {
         let parts = [
             (Channel::Cold, stages.loading_all.min(self.cold_max.get()), &stages.loading),
@@ -291,8 +280,8 @@ impl Queue {
         self.by_rank.iter().map(|rank| (rank.waiting.len() + rank.running) as u64)
     }
 
-    /// Divides the window as threads are divided. A rank without a thread may still have one operation: threads
-    /// are divided anew when a rank goes on, so without one it would wait for ever.
+    /// Divides the window as threads are divided. A rank without a thread may still have one operation:
+    /// threads are divided anew when a rank goes on, so without one it would wait for ever.
     fn divide(&mut self, division: Option<Vec<u32>>) {
         self.division = division;
         self.apply_division();
@@ -344,7 +333,7 @@ fn index(channel: Channel) -> usize {
 mod tests {
     use super::*;
 
-    /// Released at a time, due at a time; each takes one.
+    /// (release time, deadline); each takes one unit.
     type Job = (u64, u64);
 
     fn window(count: u32) -> Windows {

@@ -17,8 +17,8 @@ use crate::{
     retention::policy::Stay,
 };
 
-/// Steps at the end of an epoch in which nothing is read in place that may be given up in the next one, for
-/// each batch that is staged ahead: where batches are small, more of them fit.
+/// The number of steps at the end of an epoch, for each batch that is staged ahead, in which no sample that
+/// may leave its tier in the next epoch is read in place. Where batches are small, more of them fit.
 const STEPS_PER_STAGED: u32 = 2;
 
 /// Whether a batch may name a sample that is cached in `tier`.

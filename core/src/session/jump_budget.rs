@@ -10,17 +10,16 @@ use alloc::collections::BTreeMap;
 
 use crate::{id::Rank, units::Nanoseconds};
 
-/// The cost of the order of an epoch for each sample of the dataset: drawing it, and looking up once where
-/// it is used. An upper bound, because the work competes with that for other ranks.
+/// The cost of the order of an epoch for each sample of the dataset: to draw it, and to look up once where
+/// it is used. It is an upper bound, because this work competes with that for other ranks.
 const PER_SAMPLE: Nanoseconds = Nanoseconds(100);
 
-/// One part in this many of the time may go into the jumps of a rank.
+/// The jumps of a rank may take one part in this many of the time.
 const SHARE: u64 = 4;
 
-/// How much of its share a rank may use in advance.
+/// The part of its share that a rank may use in advance.
 const AHEAD_MAX: Nanoseconds = Nanoseconds(10_000_000_000);
 
-/// The time that the jumps of each rank have cost.
 #[derive(Debug, Default)]
 pub(super) struct JumpBudget {
     /// The time until which the share of a rank is used up.
@@ -28,7 +27,7 @@ pub(super) struct JumpBudget {
 }
 
 impl JumpBudget {
-    /// Whether a rank may jump now in a dataset of `samples` samples; if so the jump is counted.
+    /// Whether a rank may jump now in a dataset of `samples` samples; if so, the jump is counted.
     pub(super) fn allow(&mut self, rank: Rank, samples: u32, now: Nanoseconds) -> bool {
         let used_until = self.used_until.entry(rank).or_insert(now);
         let begin = (*used_until).max(now);

@@ -42,47 +42,45 @@ use crate::{
     units::{Bytes, BytesPerSecond},
 };
 
-/// Samples that wait in tiers or are on their way there, at most: so that the operations which are planned
-/// stay few, however small samples are.
+/// The most samples that wait in tiers or are on their way there, so that the planned operations stay few,
+/// however small samples are.
 const AHEAD_SAMPLES_MAX: usize = 1 << 16;
 
-/// Windows of the cold store that wait, at most, when a read to come is fetched ahead.
+/// The most windows of the cold store that may wait when a read is fetched ahead.
 const WAITING_WINDOWS_MAX: usize = 2;
 
-/// Windows of the cold store that wait when more is fetched ahead, so that it has work until then.
+/// When fewer windows of the cold store wait, more is fetched ahead, so that the cold store has work until
+/// then.
 const WAITING_WINDOWS_MIN: usize = 1;
 
-/// With [`LookAhead::Auto`], a cold store that is faster than this is not read ahead: what waits in a tier is
-/// copied once more, which costs a processor about a tenth of a second for a gigabyte.
+/// With [`LookAhead::Auto`], a cold store that is faster than this is not read ahead: samples that wait in
+/// a tier are copied once more, which costs a processor about a tenth of a second for a gigabyte.
 pub const AUTO_RATE_MAX: BytesPerSecond = BytesPerSecond(1_000_000_000);
 
-/// The reads of each rank that follow what is staged.
+/// The reads of each rank after the staged batches.
 #[derive(Debug)]
 pub(super) struct Horizon {
-    /// Whether cold reads were fetched ahead when batches were staged last.
     is_looking: bool,
-    /// Whether more was not looked at because enough waits for the cold store.
+    /// Whether looking ahead stopped because enough reads wait for the cold store.
     is_resting: bool,
     ranks: BTreeMap<Rank, RankHorizon>,
     passed: Passed,
-    /// Reads of samples of which an earlier one is not staged yet: after that it is known whether they are
-    /// cold.
+    /// Reads of samples of which an earlier read is not staged yet. Once it is, it is known whether they
+    /// are cold.
     deferred: HashTable<SampleId, Due>,
-    /// The generation of the schedule and what it sets, by the first epoch that they hold for.
+    /// The generation of the schedule and its set points, by the first epoch for which they hold.
     scheduled: BTreeMap<Epoch, (u32, SetPoints)>,
-    /// How samples are requested, if not as soon as there is room.
+    /// `None` if samples are requested as soon as there is room.
     fetches: Option<RankFetches>,
 }
 
-/// How far a rank was looked ahead.
 #[derive(Debug, Clone, Copy, Default)]
 struct RankHorizon {
-    /// Where the rank was staged last.
+    /// The cursor of the rank at the last call of [`Horizon::follow`].
     staged: Option<BatchId>,
     next: Option<Due>,
-    /// Whether batches of the rank can be staged.
     is_open: bool,
-    /// Samples that are left of the fetch which was begun last.
+    /// Samples that are left of the last fetch.
     unfetched: u64,
 }
 
@@ -95,7 +93,7 @@ impl RankHorizon {
     }
 }
 
-/// The samples of which a read was passed and is not staged yet, a bit each.
+/// The samples of which a read was passed and is not staged yet, one bit each.
 #[derive(Debug)]
 struct Passed(Vec<u64>);
 
@@ -136,18 +134,17 @@ impl Horizon {
         self.is_looking
     }
 
-    /// The generation for an epoch and what it sets; `None` before the first that the manager made.
+    /// The generation and the set points for an epoch; `None` before the first entry.
     fn scheduled_for(&self, epoch: Epoch) -> Option<(u32, SetPoints)> {
         self.scheduled.range(..=epoch).next_back().map(|(_, scheduled)| *scheduled)
     }
 
-    /// Notes that a read of a sample is staged. Returns a later one that waited for this.
+    /// Returns a later read of the sample that waited for this one.
     fn note_staged(&mut self, sample: SampleId, batch: BatchId) -> Option<Due> {
         self.passed.clear(sample);
         self.deferred.remove(sample).filter(|due| due.batch > batch)
     }
 
-    /// Passes the next read of a rank.
     fn pass(&mut self, sample: SampleId, due: Due) {
         self.passed.set(sample);
         let horizon = self.ranks.entry(due.batch.rank).or_default();
@@ -155,7 +152,7 @@ impl Horizon {
         horizon.unfetched = horizon.unfetched.saturating_sub(1);
     }
 
-    /// Begins the fetches of ranks that have no more than the threshold left of earlier ones.
+    /// For ranks whose earlier fetches have at most the threshold left.
     fn begin_fetches(&mut self, spec: &Spec) {
         let Some(RankFetches { size, threshold }) = self.fetches else { return };
         for horizon in self.ranks.values_mut().filter(|horizon| horizon.unfetched == 0) {
@@ -170,14 +167,14 @@ impl Horizon {
         self.ranks.remove(&rank);
     }
 
-    /// Looks at a read again whose sample lost its place: it may get one before it is staged.
+    /// Looks again at a read whose sample lost its place: it may get one before it is staged.
     fn go_back(&mut self, sample: SampleId, due: Due) {
         self.passed.clear(sample);
         let horizon = self.ranks.entry(due.batch.rank).or_default();
         horizon.next = Some(horizon.next.map_or(due, |next| next.min(due)));
     }
 
-    /// Puts the horizon of each rank that is staged behind what is staged.
+    /// Puts the horizon of each open rank behind its staged batches.
     fn follow(&mut self, staging: &Staging) {
         self.ranks.values_mut().for_each(|horizon| horizon.is_open = false);
         for (rank, cursor) in staging.cursors() {
@@ -192,7 +189,7 @@ impl Horizon {
         }
     }
 
-    /// The read that is looked at next: the earliest of the ranks that are staged.
+    /// The earliest of the open ranks.
     fn next(&self) -> Option<Due> {
         let may_go_on =
             |it: &&RankHorizon| it.is_open && (self.fetches.is_none() || it.unfetched > 0);
@@ -205,8 +202,8 @@ impl Horizon {
 }
 
 impl Session {
-    /// Fetches ahead what finds room, and moves up what does, at most so many samples. Returns whether there
-    /// is more to do.
+    /// Fetches samples ahead for which there is room, and moves samples up, at most `most` samples. Returns
+    /// whether there is more to do.
     pub(super) fn look_ahead(&mut self, most: usize) -> bool {
         self.abandon_passed();
         self.horizon.is_looking = self.is_looking_ahead();
@@ -225,7 +222,7 @@ impl Session {
         done.is_none()
     }
 
-    /// Whether what waits for the cold store has become so little that more is to be fetched ahead.
+    /// Whether so few reads wait for the cold store that more are to be fetched ahead.
     pub(super) fn is_to_look_further(&self) -> bool {
         self.horizon.is_resting && !self.operations.scheduler().is_cold_fed(WAITING_WINDOWS_MIN)
     }
@@ -241,8 +238,8 @@ impl Session {
         }
     }
 
-    /// Whether the cold store gave less than [`AUTO_RATE_MAX`] while it was read; not before its first bytes,
-    /// and not if it takes no time. It is asked at every event, so nothing is divided.
+    /// Whether the cold store gave less than [`AUTO_RATE_MAX`] while it was read; `false` before its first
+    /// bytes, and if it takes no time. It is called at every event, so nothing is divided.
     fn is_cold_store_slow(&self) -> bool {
         let (read, time) = (u128::from(self.progress.cold.0), self.progress.cold_busy.time().0);
         let at_rate = |rate: u64| u128::from(rate) * u128::from(time);
@@ -250,7 +247,7 @@ impl Session {
         read >= at_rate(1) && read < at_rate(AUTO_RATE_MAX.0)
     }
 
-    /// Applies the schedule that holds for the epoch which is planned next.
+    /// Applies the schedule for the epoch that is planned next.
     pub(super) fn apply_schedule(&mut self, epoch: Epoch) {
         let first = (0, self.settings.first_points());
         let (generation, points) = self.horizon.scheduled_for(epoch).unwrap_or(first);
@@ -260,7 +257,7 @@ impl Session {
         self.divide_room(epoch, points.room);
     }
 
-    /// Divides the room of the tiers between what the policy retains and what is fetched ahead.
+    /// Divides the room of the tiers between retained samples and those that are fetched ahead.
     fn divide_room(&mut self, epoch: Epoch, scheduled: Bytes) {
         let room = match (self.settings.look_ahead, self.settings.ahead_room()) {
             (LookAhead::Off, _) => return,
@@ -272,20 +269,20 @@ impl Session {
         self.planner.cache_mut().reserve(room);
     }
 
-    /// The room that as many samples take as may wait: more of it would be kept free for nothing.
+    /// The room of the most samples that may wait: more of it would be kept free for nothing.
     pub(super) fn room_of_most_ahead(&self) -> Bytes {
         let samples = u64::from(self.settings.order.all_samples().max(1));
         let mean = Space::rounded(Bytes(self.dataset.0.div_ceil(samples)));
         Bytes(mean.0.saturating_mul(AHEAD_SAMPLES_MAX as u64))
     }
 
-    /// Takes note of a schedule that holds from an epoch on; epochs that are planned already keep theirs.
+    /// Epochs that are planned already keep their schedule.
     pub(super) fn handle_scheduled(&mut self, generation: u32, from: Epoch, points: SetPoints) {
         self.horizon.scheduled.retain(|epoch, _| *epoch < from);
         self.horizon.scheduled.insert(from, (generation, points));
     }
 
-    /// Looks at one read to come. Returns `false` if nothing more can be fetched ahead now.
+    /// Returns `false` if nothing more can be fetched ahead now.
     fn look_at_next(&mut self) -> bool {
         self.horizon.begin_fetches(self.planner.spec());
         let Some(due) = self.horizon.next() else { return false };
@@ -326,8 +323,8 @@ impl Session {
         true
     }
 
-    /// Fetches a sample that was just staged ahead of its next use, if that is looked at already and no tier
-    /// keeps it until then.
+    /// If the next use of a sample that was just staged was looked at already, and no tier keeps the sample
+    /// until then, fetches it ahead for that use.
     pub(super) fn fetch_again(&mut self, sample: SampleId, batch: BatchId) {
         let Some(due) = self.horizon.note_staged(sample, batch) else { return };
         let comes_from_peer = self.peer_of(sample).is_some();
@@ -338,7 +335,6 @@ impl Session {
         self.horizon.passed.set(sample);
     }
 
-    /// Gives up what waits for batches that their ranks passed.
     fn abandon_passed(&mut self) {
         let cursors: Vec<_> = self.staging.cursors().collect();
         for (rank, cursor) in cursors {
@@ -351,7 +347,6 @@ impl Session {
         }
     }
 
-    /// Gives up what waits for reads of a rank in an epoch, because its order changed.
     pub(super) fn abandon_epoch(&mut self, rank: Rank, epoch: Epoch) {
         let waiting = self.planner.cache().ahead_of(rank, epoch);
         waiting.into_iter().for_each(|sample| self.planner.cache_mut().abandon(sample));
@@ -359,7 +354,7 @@ impl Session {
         self.horizon.restart(rank);
     }
 
-    /// Drops the fetch of a sample into a tier if nothing of it was read yet: it is staged now.
+    /// Drops the fetch of a sample into a tier if none of it was given out: the sample is staged now.
     pub(super) fn overtake(&mut self, sample: SampleId) {
         if self.planner.cache().due(sample).is_some()
             && let Some(runnable) = self.cancel_fetch_ahead(sample)
@@ -369,13 +364,15 @@ impl Session {
         }
     }
 
-    /// Cancels the fetch of a sample into a tier if it was not given out. Returns what may run now.
+    /// Cancels the fetch of a sample into a tier. Returns the operations that may run now; `None` if the
+    /// fetch was given out.
     pub(super) fn cancel_fetch_ahead(&mut self, sample: SampleId) -> Option<Vec<OpId>> {
         let is_waiting = self.operations.fetched_ahead(sample) == FetchedAhead::Not;
         is_waiting.then(|| self.operations.cancel_writers(sample))
     }
 
-    /// Follows from a sample that gave up its place before it was used: what is read of it is in vain.
+    /// Handles a sample that gave up its place before its use: bytes of it that were read, or are being
+    /// read, are in vain.
     pub(super) fn note_abandoned(&mut self, sample: SampleId, due: Due, len: Bytes) {
         self.horizon.go_back(sample, due);
         match self.operations.fetched_ahead(sample) {

@@ -25,7 +25,7 @@ pub(super) struct OpTable<T> {
     /// The id of the first slot of the ring.
     first: u64,
     ring: VecDeque<Option<T>>,
-    /// Operations with smaller ids.
+    /// Operations with ids below `first`.
     aside: BTreeMap<OpId, T>,
     len: usize,
 }
@@ -41,7 +41,7 @@ impl<T> OpTable<T> {
         self.len
     }
 
-    /// Adds an operation whose id is higher than all others in the table.
+    /// The id must be higher than all others in the table.
     #[inline]
     pub(super) fn insert(&mut self, op: OpId, value: T) {
         if self.ring.is_empty() {
@@ -82,19 +82,19 @@ impl<T> OpTable<T> {
         Some(removed)
     }
 
-    /// All operations in the order of their ids.
+    /// In the order of ids.
     pub(super) fn iter(&self) -> impl Iterator<Item = (OpId, &T)> {
         let recent = (self.first..).zip(&self.ring);
         let recent = recent.filter_map(|(id, value)| Some((OpId(id), value.as_ref()?)));
         self.aside.iter().map(|(op, value)| (*op, value)).chain(recent)
     }
 
-    /// The values of all operations, in the order of their ids.
+    /// In the order of ids.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.aside.values_mut().chain(self.ring.iter_mut().flatten())
     }
 
-    /// The slot of an id in the ring, or `None` if it is smaller than those.
+    /// The slot of an id in the ring; `None` if the id lies below it.
     fn slot(&self, op: OpId) -> Option<usize> {
         usize::try_from(op.0.checked_sub(self.first)?).ok()
     }

@@ -29,20 +29,20 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// What a planned operation does once nothing blocks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Work {
     /// The data plane executes it.
     Run(Operation),
-    /// A chunk is given back; this ends at once.
+    /// It ends at once.
     DropChunk(TierId, ChunkId),
-    /// Another node is sent a sample from where it is cached. The caller does that, and says when it is done.
+    /// Another node is sent a sample from where it is cached. The caller sends it, and says when it is
+    /// done.
     Lend(Place),
     /// A batch reads a sample where it is cached. Nothing moves: this ends as soon as the sample is there.
     ReadInPlace {
         sample: SampleId,
         tier: TierId,
-        /// Where the sample goes if it has to be fetched after all.
+        /// The place of the sample if it has to be fetched after all.
         slot: Slot,
         held: Held,
     },
@@ -55,7 +55,7 @@ impl Work {
             || matches!(self, Self::Run(Operation::Demote { from: Origin::Staging(_), .. }))
     }
 
-    /// Whether nothing follows from its end but that its batch lacks less.
+    /// Whether the end of the operation has no effect but that its batch lacks less.
     pub(super) fn serves_one_batch(&self) -> bool {
         self.is_arrival() || matches!(self, Self::Run(Operation::Demote { .. }))
     }
@@ -73,13 +73,13 @@ impl Work {
         )
     }
 
-    /// Whether what copies the arrived bytes into a tier does not wait for it: it makes a row of them, and
-    /// they are as they are cached.
+    /// Whether copies of the arrived bytes into a tier do not wait for the operation: it makes a row and
+    /// leaves the bytes in the form that is cached.
     pub(super) fn is_apart_from_copies(&self) -> bool {
         matches!(self, Self::Run(Operation::Transform { prepared: None, .. }))
     }
 
-    /// The sample that the operation brings to its place in a tier.
+    /// The sample that the operation writes to its place in a tier.
     fn written(&self) -> Option<SampleId> {
         match self {
             Self::Run(
@@ -110,7 +110,6 @@ impl Work {
         }
     }
 
-    /// The bytes of tiers that the operation reads and writes, in chunks of `chunk`.
     fn accesses(&self, chunk: Bytes) -> Accesses {
         fn of_place(place: &Place, mode: Mode) -> impl Iterator<Item = Access> + '_ {
             let tier = place.tier;
@@ -153,83 +152,71 @@ impl Work {
     }
 }
 
-/// How far an operation has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It waits for other operations.
     Blocked,
     /// It waits for a slot in the window of its channel.
     Queued,
-    /// It was given out.
     Running(WindowSlot),
 }
 
-/// An operation that has not ended.
 #[derive(Debug)]
 pub(super) struct PendingOp {
     pub(super) work: Work,
-    /// The sample of a batch that it brings, copies to a tier, or makes room for.
+    /// The entry whose sample it brings, copies to a tier, or makes room for.
     pub(super) entry: Option<EntryRef>,
     state: State,
     /// The batch whose deadline it has: its own, or an earlier one that waits for it.
     due: Option<BatchNumber>,
-    /// The operations that it had to wait for when it was planned.
     waits_for: Vec<OpId>,
     /// The operation that brings the bytes which this one reads.
     source: Option<OpId>,
-    /// Whether what it fetches ahead is not wanted any more.
     pub(super) is_in_vain: bool,
-    /// Why the bytes that it was to read, or the chunk that it was to write to, are not there.
+    /// The reason that the bytes to be read, or the chunk to be written, are not there.
     pub(super) lost: Option<Fault>,
     began: Began,
 }
 
-/// When an operation was given out, and for how long all operations of its channel together had run until then.
+/// The time at which an operation was given out, and the time for which all operations of its channel
+/// together had run until then.
 #[derive(Debug, Clone, Copy, Default)]
 struct Began {
     at: Nanoseconds,
     in_flight: Nanoseconds,
 }
 
-/// What became of an operation that nothing blocks any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Started {
     /// It waits for a slot, or was given out.
     Queued,
-    /// It ended at once.
     Ended(Result<(), Fault>),
     /// Its tier cannot give the sample of this entry, so it became a fetch.
     Refetched(EntryRef),
 }
 
-/// How far the fetch of a sample ahead of its use has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FetchedAhead {
-    /// Nothing of it was given out.
+    /// The fetch was not given out.
     Not,
-    /// The data plane reads it.
     Running(OpId),
-    /// Its bytes were read.
     Done,
 }
 
-/// All operations of a node that have not ended.
 #[derive(Debug)]
 pub(super) struct Operations {
     pending: OpTable<PendingOp>,
     dependencies: Dependencies,
     scheduler: EdfScheduler,
-    /// The operation that brings a cached sample to its place, while it is in flight.
+    /// The operation in flight that brings a cached sample to its place.
     writers: HashTable<SampleId, OpId>,
-    /// Commands about arenas and chunks, given out in this order and before what needs the memory.
+    /// Commands about arenas and chunks, given out in this order and before operations that need the
+    /// memory.
     memory_commands: VecDeque<Command>,
-    /// Operations that were given out and have not ended.
     running: usize,
     running_max: usize,
     chunk: Bytes,
-    /// The length of every sample in the cold store.
     stored: Arc<[Bytes]>,
-    /// What operations get done by how many run, if threads are divided by it.
+    /// The rates of operations by how many run; `None` unless threads are divided by them.
     rates: Option<Rates>,
 }
 
@@ -258,7 +245,6 @@ impl Operations {
         }
     }
 
-    /// Operations that were planned and have not ended.
     pub(super) fn len(&self) -> usize {
         self.pending.len()
     }
@@ -275,13 +261,12 @@ impl Operations {
         &mut self.scheduler
     }
 
-    /// What was observed of operations, if threads are divided by it.
     pub(super) fn rates(&self) -> Option<&Rates> {
         self.rates.as_ref()
     }
 
     /// Plans an operation for the batch `due`, which gives it its deadline. A copy from staging waits for
-    /// `arrival`. Returns its name, and whether nothing blocks it.
+    /// `arrival`. Returns the name of the operation, and whether it may start.
     pub(super) fn plan(
         &mut self,
         work: Work,
@@ -350,7 +335,8 @@ impl Operations {
         }
     }
 
-    /// Queues an operation that nothing blocks any more; one whose bytes were lost ends or is fetched.
+    /// Queues an operation that waits for no other any more. One whose bytes were lost ends, or is fetched
+    /// instead.
     pub(super) fn start(&mut self, op: OpId, now: Nanoseconds) -> Started {
         let Some(pending) = self.pending.get_mut(op) else { return Started::Queued };
         match (&pending.work, pending.lost) {
@@ -395,8 +381,9 @@ impl Operations {
         pending.entry
     }
 
-    /// Lets an arrival go on with the transform of what arrived, for the batch `number`. Returns the arrival, and
-    /// what waited for its bytes or its place and may run now: all, unless it is to copy the prepared form.
+    /// Lets an arrival go on with the transform of its sample, for the batch `number`. Returns the arrival,
+    /// and the operations that waited for its bytes or its place and may run now. There are none if the
+    /// prepared form is to be copied: they wait for the transform.
     pub(super) fn transform(
         &mut self,
         op: OpId,
@@ -427,7 +414,7 @@ impl Operations {
         Some((arrival, runnable))
     }
 
-    /// The form, the length and the epoch of a transform that was given out.
+    /// `None` if the operation is no transform, or was not given out.
     pub(super) fn running_transform(&self, op: OpId) -> Option<(Form, Bytes, Epoch)> {
         match self.pending.get(op)? {
             PendingOp {
@@ -439,7 +426,7 @@ impl Operations {
         }
     }
 
-    /// Gives memory of an arena back, in turn with the other commands about memory.
+    /// Keeps the order of commands about memory.
     pub(super) fn free(&mut self, memory: Memory) {
         self.memory_commands.push_back(Command::Free(memory));
     }
@@ -484,7 +471,8 @@ impl Operations {
         Some(Command::Start { op, operation: operation.clone() })
     }
 
-    /// Frees the slot of an operation that the data plane has ended. Returns `false` if none such runs.
+    /// Frees the slot of an operation that the data plane has ended. Returns `false` if no such operation
+    /// runs.
     pub(super) fn free_slot(
         &mut self,
         op: OpId,
@@ -516,7 +504,7 @@ impl Operations {
         true
     }
 
-    /// Removes an operation that ended. Returns it, and those that may run now.
+    /// Returns the operation, and those that may run now.
     pub(super) fn remove(&mut self, op: OpId) -> Option<(PendingOp, Vec<OpId>)> {
         let pending = self.pending.remove(op)?;
         if let Some(sample) = pending.work.written()
@@ -527,7 +515,8 @@ impl Operations {
         Some((pending, self.dependencies.remove(op)))
     }
 
-    /// Keeps the bytes of a cached sample as they are until [`Self::remove`]; `None` if they are not all there.
+    /// Keeps the bytes of a cached sample as they are until [`Self::remove`]; `None` if they are not all
+    /// there.
     pub(super) fn lend(&mut self, sample: SampleId, from: Place) -> Option<OpId> {
         let (op, work) = (self.dependencies.next_id(), Work::Lend(from));
         let is_there = !self.is_written(sample)
@@ -550,7 +539,6 @@ impl Operations {
         self.writers.contains(sample)
     }
 
-    /// How far a sample has come that was fetched ahead.
     pub(super) fn fetched_ahead(&self, sample: SampleId) -> FetchedAhead {
         let writer = self.writers.get(sample);
         let mut chain = core::iter::successors(writer, |op| self.pending.get(*op)?.source);
@@ -567,8 +555,8 @@ impl Operations {
         }
     }
 
-    /// Removes everything that was to bring a sample into a tier, of which nothing was given out
-    /// ([`FetchedAhead::Not`]). Returns what may run now.
+    /// Removes the operations that were to bring a sample into a tier, of which none was given out
+    /// ([`FetchedAhead::Not`]). Returns the operations that may run now.
     pub(super) fn cancel_writers(&mut self, sample: SampleId) -> Vec<OpId> {
         let mut runnable = Vec::new();
         let mut next = self.writers.get(sample);
@@ -579,24 +567,22 @@ impl Operations {
         runnable
     }
 
-    /// Notes that what an operation fetches ahead is not wanted any more.
     pub(super) fn note_in_vain(&mut self, op: OpId) {
         self.pending.get_mut(op).into_iter().for_each(|pending| pending.is_in_vain = true);
     }
 
-    /// Notes that a sample has no place in any tier any more.
     pub(super) fn note_evicted(&mut self, sample: SampleId) {
         self.writers.remove(sample);
     }
 
-    /// Notes that an operation failed, so that those that read the bytes which it was to bring do not.
+    /// Notes that an operation failed, so that operations that were to read its bytes do not.
     pub(super) fn lose_source(&mut self, op: OpId, fault: Fault) {
         for pending in self.pending.values_mut().filter(|pending| pending.source == Some(op)) {
             pending.lost = Some(fault);
         }
     }
 
-    /// Notes that a chunk could not be had, so that what waits for it to come does not use it.
+    /// Notes that a chunk could not be had, so that operations that wait for it do not use it.
     pub(super) fn lose_chunk(&mut self, tier: TierId, chunk: ChunkId, fault: Fault) {
         for pending in self.pending.values_mut() {
             if pending.state == State::Blocked && pending.work.needs_chunk(tier, chunk) {
@@ -605,7 +591,8 @@ impl Operations {
         }
     }
 
-    /// Notes that what an entry was to read in place is broken. Returns whether it still waits for it.
+    /// Notes that the place where an entry was to be read is broken. Returns whether the entry still waits
+    /// for it.
     pub(super) fn lose_in_place(&mut self, entry: EntryRef, fault: Fault) -> bool {
         let reads_it = |pending: &&mut PendingOp| {
             matches!(pending.work, Work::ReadInPlace { .. }) && pending.entry == Some(entry)
@@ -624,7 +611,7 @@ impl Operations {
         unread.filter_map(|(op, pending)| Some((op, pending.entry?.batch))).collect()
     }
 
-    /// Removes an operation that was not given out. Returns it as [`Self::remove`] does, or `None` if it runs.
+    /// Removes an operation as [`Self::remove`] does; `None` if it was given out.
     pub(super) fn cancel(&mut self, op: OpId) -> Option<(PendingOp, Vec<OpId>)> {
         let pending = self.pending.get(op)?;
         let waits = match (pending.state, pending.work.channel(), pending.due) {

@@ -34,11 +34,11 @@ use crate::{
     },
 };
 
-/// With so many samples the orders and the plan that a first epoch needs take a second.
+/// With this many samples, the orders and the plan that a first epoch needs take a second.
 const SAMPLES_MANY: u32 = 4_194_304;
 
-/// The first steps of the run whose batches are read before anything is planned: those that are staged before
-/// the first is taken.
+/// The first steps of the run, whose batches are read before anything is planned: those that are staged
+/// before the first batch is taken.
 fn unplanned_steps(settings: &Settings, lookahead: u32) -> u32 {
     let Spec { shuffle, .. } = settings.order;
     let is_long = settings.order.all_samples() >= SAMPLES_MANY
@@ -47,30 +47,23 @@ fn unplanned_steps(settings: &Settings, lookahead: u32) -> u32 {
     if is_long { settings.staged_batches } else { 0 }
 }
 
-/// Work for another thread.
 #[derive(Debug)]
 pub enum Job {
-    /// Works out what the node reads in an epoch.
     Expand(Expansion),
-    /// Plans what an epoch keeps.
     Plan(policy::Job),
-    /// Drops orders, which gives their memory back.
+    /// Gives the memory of orders back.
     Drop(Vec<Dropped>),
 }
 
-/// The result of a job.
 #[derive(Debug)]
 pub enum Finished {
-    /// An epoch that is worked out.
     Expanded(Expanded),
-    /// An epoch that is planned.
     Planned(Planned),
-    /// Memory was given back; there is no result.
     Dropped,
 }
 
 impl Job {
-    /// Does the work: for millions of samples that takes up to some seconds.
+    /// Takes up to some seconds for millions of samples.
     #[must_use]
     pub fn run(self) -> Finished {
         match self {
@@ -84,10 +77,9 @@ impl Job {
     }
 }
 
-/// How a batch is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// In the epoch that the node is in, or near it: the policy decides what stays.
+    /// In the epoch that the node is in, or near it: the policy decides which samples stay.
     Planned,
     /// In another epoch, or at the start of a large job: nothing is kept and nothing is evicted.
     Stray,
@@ -101,11 +93,10 @@ pub(super) struct Planner {
     jobs: VecDeque<Job>,
     /// The epoch that the node is in.
     main: Epoch,
-    /// The latest epoch of which it is planned what stays.
+    /// The latest epoch for which it is planned which samples stay.
     planned: Option<Epoch>,
-    /// Whether the epoch after it was begun.
+    /// Whether the epoch after `main` was begun.
     has_begun_next: bool,
-    /// Ranks whose next batch waits for a job.
     unprepared: BTreeSet<Rank>,
     unplanned_steps: u32,
 }
@@ -152,7 +143,6 @@ impl Planner {
         }
     }
 
-    /// Whether a batch is one of the first of a large job.
     fn is_unplanned(&self, batch: BatchId) -> bool {
         batch.epoch == self.spec().start.epoch && batch.step.0 < self.unplanned_steps
     }
@@ -169,39 +159,34 @@ impl Planner {
         &mut self.cache
     }
 
-    /// The epoch that the node is in.
     pub(super) fn main(&self) -> Epoch {
         self.main
     }
 
-    /// Whether the order of an epoch is there, or comes from the trainer.
     pub(super) fn holds(&self, epoch: Epoch) -> bool {
         self.future.holds(epoch)
     }
 
-    /// The latest epoch of which it is planned what stays.
     pub(super) fn planned(&self) -> Option<Epoch> {
         self.planned
     }
 
-    /// The samples of a batch, or `None` if its order is not known yet.
+    /// `None` if the order of the batch is not known yet.
     pub(super) fn samples(&self, batch: BatchId) -> Option<&[SampleId]> {
         self.future.batch(batch)
     }
 
-    /// The samples of a batch, once it is planned which of them stay.
+    /// `None` until it is planned which of them stay.
     pub(super) fn planned_samples(&self, batch: BatchId) -> Option<&[SampleId]> {
         let is_planned = Some(batch.epoch) <= self.planned && batch.epoch.0 + 1 >= self.main.0;
         self.samples(batch).filter(|_| is_planned)
     }
 
-    /// Lets the policy decide what stays of a sample that a batch reads.
     pub(super) fn read(&mut self, entry: EntryRef, sample: SampleId) {
         let read = Read { sample, at: self.future.read_of(entry.batch, entry.index) };
         self.cache.read(read, &self.future);
     }
 
-    /// Takes the order that a trainer handed over.
     pub(super) fn publish(
         &mut self,
         rank: Rank,
@@ -217,8 +202,7 @@ impl Planner {
         self.jobs.pop_front()
     }
 
-    /// Takes the result of a job. Returns the ranks that waited for one, or `None` if none can have waited
-    /// for this.
+    /// Returns the ranks that waited for a job; `None` if none can have waited for this one.
     pub(super) fn finish(&mut self, finished: Finished) -> Option<BTreeSet<Rank>> {
         match finished {
             Finished::Expanded(expanded) => self.future.expanded(expanded),
@@ -232,8 +216,8 @@ impl Planner {
         Some(core::mem::take(&mut self.unprepared))
     }
 
-    /// How a batch is to be read, once everything is there that it needs; else `None`, and the rank must
-    /// wait. `requested` are the batches that ranks ask for.
+    /// The reading of a batch; `None` if a job has to end first, and the rank must wait. `requested` are
+    /// the batches that ranks ask for.
     pub(super) fn prepare(
         &mut self,
         batch: BatchId,
@@ -259,8 +243,8 @@ impl Planner {
         Some(reading)
     }
 
-    /// Whether a batch that was staged is the one with which the next epoch begins: half of its own epoch
-    /// is staged then. Returns that epoch.
+    /// The next epoch, if its preparation has to begin at this staged batch: half of the current epoch is
+    /// staged then.
     pub(super) fn leads_to(&self, batch: BatchId) -> Option<Epoch> {
         let is_half = batch.step.0 >= self.spec().steps_in(batch.epoch) / 2;
         let begins = batch.epoch == self.main && is_half && !self.has_begun_next;
@@ -280,12 +264,10 @@ impl Planner {
         Reading::Planned
     }
 
-    /// Whether ranks in an epoch count as being where the node is.
     fn is_near(&self, epoch: Epoch) -> bool {
         epoch.0 <= self.main.0 + 1 && epoch.0 + DRIFT_MAX >= self.main.0
     }
 
-    /// Whether most ranks that ask for batches are elsewhere.
     fn is_left(&self, requested: impl Iterator<Item = BatchId>) -> bool {
         let (near, far): (Vec<_>, Vec<_>) = requested.partition(|it| self.is_near(it.epoch));
         near.is_empty() || far.len() > near.len()
@@ -299,7 +281,6 @@ impl Planner {
         self.drop_orders();
     }
 
-    /// Begins the orders and the plan of the epoch after the one that the node is in.
     pub(super) fn begin_next(&mut self) {
         self.has_begun_next = true;
         let next = Epoch(self.main.0 + 1);
@@ -308,14 +289,14 @@ impl Planner {
         }
     }
 
-    /// Begins what is missing of the orders from `epoch` on; returns whether nothing is.
+    /// Begins the orders that are missing from `epoch` on. Returns whether none is missing.
     fn expand(&mut self, epoch: Epoch, reach: Reach) -> bool {
         let expansions = self.future.expand(epoch, reach);
         self.jobs.extend(expansions.into_iter().map(Job::Expand));
         self.future.is_expanded(epoch, reach)
     }
 
-    /// Begins the plan of an epoch if it is missing; returns whether it is not.
+    /// Begins the plan of an epoch if it is missing. Returns whether it is there.
     fn plan_epoch(&mut self, epoch: Epoch, need: Need) -> bool {
         match self.cache.prepare(epoch, need, &self.future) {
             Preparation::Ready => {
@@ -330,7 +311,6 @@ impl Planner {
         }
     }
 
-    /// Has another thread drop the orders that are not needed any more.
     fn drop_orders(&mut self) {
         let dropped = self.future.take_dropped();
         if !dropped.is_empty() {

@@ -12,63 +12,51 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// Faults that are kept with their sample; beyond, they are only counted.
+/// The number of faults that are kept with their sample; further faults are only counted.
 pub const FAULTS_KEPT: usize = 1000;
 
-/// A batch for which a trainer waits no longer than this counts as ready.
+/// A batch counts as ready if the trainer waits no longer than this for it.
 pub const READY_WITHIN: Nanoseconds = Nanoseconds(100_000);
 
-/// Sums of one epoch on this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EpochProgress {
-    /// Batches that trainers took from the agent, all ranks of the node together.
+    /// Batches that trainers took from the agent.
     pub batches: u64,
-    /// Samples of the batches that trainers took.
     pub samples: u64,
-    /// Samples of the order that are not in them, or not in those that trainers read themselves, because
-    /// the job skips what cannot be read.
+    /// Samples of the order that are missing in the batches taken and in those that trainers read
+    /// themselves, because the job skips samples that cannot be read.
     pub skipped: u64,
     /// Batches that trainers read from the cold store themselves.
     pub self_read_batches: u64,
-    /// Samples of the batches that they read themselves.
     pub self_read_samples: u64,
-    /// Bytes of the batches that they read themselves.
     pub self_read: Bytes,
-    /// Bytes of the batches that trainers took from the agent.
     pub demand: Bytes,
-    /// Bytes read from the cold store.
     pub cold: Bytes,
     /// The part of [`Self::cold`] that was read into tiers, ahead of staging.
     pub ahead: Bytes,
-    /// Bytes read from other nodes.
     pub received: Bytes,
-    /// Samples read from other nodes.
     pub received_samples: u64,
-    /// Samples that another node was to have and did not, or not in time: they were read cold.
+    /// Samples that another node was to send and did not, or not in time: they were read cold.
     pub unreceived: u64,
-    /// Bytes read from each tier, by [`TierId`].
+    /// By [`TierId`].
     pub from_tier: Vec<Bytes>,
-    /// Samples read from each tier.
     pub hits: Vec<u64>,
-    /// Bytes written to each tier in the course of this epoch's batches, in whole grains.
+    /// In the course of this epoch's batches, in whole grains.
     pub written: Vec<Bytes>,
-    /// Samples read from the cold store.
     pub misses: u64,
-    /// The part of [`Self::from_tier`] that trainers read in place: it was not copied.
+    /// The part of [`Self::from_tier`] that trainers read in place, without a copy.
     pub in_place: Bytes,
-    /// Samples that trainers read in place.
     pub in_place_samples: u64,
-    /// What was transformed, by [`Form`] of what arrived.
+    /// By [`Form`] of the samples that arrived.
     pub transforms: [TransformCount; 2],
     /// Bytes of the batches that were [ready](READY_WITHIN) when the trainer asked.
     pub ready: Bytes,
     /// Batches that were not [ready](READY_WITHIN).
     pub late: u64,
-    /// Time for which trainers waited for batches, decoding included, summed over them.
+    /// The time that trainers waited for batches, decoding included, summed over them.
     pub stall: Nanoseconds,
-    /// The same by what they waited for.
     pub causes: StallBreakdown,
-    /// By rank, what was refused because of a sample.
+    /// Batches that were refused because of a sample.
     pub refused: BTreeMap<Rank, Refused>,
 }
 
@@ -83,43 +71,37 @@ impl EpochProgress {
         }
     }
 
-    /// Batches that no trainer got: the agent refused them because of a sample, and they were not read directly
-    /// either.
+    /// Batches that no trainer got: the agent refused them because of a sample, and they were not read
+    /// directly either.
     #[must_use]
     pub fn refused_batches(&self) -> u64 {
         self.refused.values().map(|refused| refused.batches).sum()
     }
 }
 
-/// Batches of a rank that were refused because of a sample. Training ends with them, unless it tells in a [`Tally`]
-/// that it has read them itself.
+/// Batches of a rank that were refused because of a sample. Training ends with them, unless a [`Tally`]
+/// reports that the rank has read them itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Batches that were refused.
     pub batches: u64,
-    /// For how long the rank waited for its store then, as far as no tally has told that.
+    /// The time that the rank waited for its store then, unless a tally has reported it.
     pub waited: Nanoseconds,
 }
 
-/// A batch that a trainer took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// The batch that was taken.
     pub batch: BatchId,
-    /// When it was placed in staging.
+    /// The time at which it was placed in staging.
     pub placed: Nanoseconds,
-    /// When the whole batch was there.
+    /// The time at which all of it was there.
     pub ready: Nanoseconds,
-    /// When it was taken.
     pub at: Nanoseconds,
-    /// How long the trainer waited for it.
     pub waited: Nanoseconds,
-    /// What it waited for.
     pub causes: StallBreakdown,
 }
 
 impl Taken {
-    /// For how long the batch had been ready when the trainer began to wait for it.
+    /// The time for which the batch had been ready when the trainer began to wait for it.
     #[must_use]
     pub const fn lead(&self) -> Nanoseconds {
         let needed = self.at.0.saturating_sub(self.waited.0);
@@ -127,54 +109,40 @@ impl Taken {
     }
 }
 
-/// A request that got no batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unserved {
     pub(super) batch: BatchId,
     pub(super) refusal: Refusal,
-    /// When it was requested.
     pub(super) asked: Nanoseconds,
-    /// When it was refused.
     pub(super) at: Nanoseconds,
 }
 
-/// What is in a batch that was taken.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Content {
     pub(super) dataset: DatasetId,
     pub(super) samples: u64,
-    /// Samples of the order that are not in it.
+    /// Samples of the order that are missing.
     pub(super) skipped: u64,
     pub(super) len: Bytes,
 }
 
-/// Samples that were evicted from a tier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Evictions {
-    /// Because the policy wanted others more.
+    /// The policy preferred other samples.
     pub policy: u64,
-    /// Because the tier became smaller.
     pub resized: u64,
 }
 
-/// Requests that got no batch, by [`Refusal`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refusals {
-    /// Refused with [`Refusal::NotInOrder`].
     pub not_in_order: u64,
-    /// Refused with [`Refusal::NotPublished`].
     pub not_published: u64,
-    /// Refused with [`Refusal::Unreadable`] or [`Refusal::TooManySkipped`].
+    /// With [`Refusal::TooManySkipped`].
     pub unreadable: u64,
-    /// Refused with [`Refusal::TooLarge`].
     pub too_large: u64,
-    /// Refused with [`Refusal::AlreadyTaken`].
     pub already_taken: u64,
-    /// Refused with [`Refusal::NoRoom`].
     pub no_room: u64,
-    /// Refused with [`Refusal::TooManyJumps`].
     pub too_many_jumps: u64,
-    /// Refused with [`Refusal::NoWorker`].
     pub no_worker: u64,
 }
 
@@ -194,22 +162,17 @@ impl Refusals {
     }
 }
 
-/// Consecutive batches that a rank was given in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// The epoch of the batches.
     pub epoch: Epoch,
-    /// The step of the first batch.
     pub first: Step,
-    /// The number of batches.
     pub count: u32,
 }
 
-/// Runs that a batch may continue, the latest: worker processes of a loader take batches a little out of
+/// The latest runs that a batch may continue: worker processes of a loader take batches a little out of
 /// order.
 const RUNS_OPEN: usize = 16;
 
-/// Adds a batch to the run that it continues, before or behind, or starts a new one.
 fn record(runs: &mut Vec<Run>, epoch: Epoch, step: Step) {
     let open = runs.len().saturating_sub(RUNS_OPEN);
     let follows = |run: &Run| run.epoch == epoch && run.first.0 + run.count == step.0;
@@ -230,79 +193,65 @@ fn record(runs: &mut Vec<Run>, epoch: Epoch, step: Step) {
     }
 }
 
-/// Everything that a session has done.
 #[derive(Debug, Clone)]
 pub struct Progress {
-    /// Bytes read from the cold store in all epochs.
     pub(super) cold: Bytes,
-    /// Sums of each epoch, by its number. One more stands for all passes beyond those of the job, which trainers
-    /// read themselves, once there was one.
+    /// By epoch number. Once trainers have read passes beyond those of the job, one more entry stands for
+    /// all of them.
     pub epochs: Vec<EpochProgress>,
-    /// What each rank took, in the order in which it took it; batches that several connections of a rank
-    /// took a little out of order are sorted.
+    /// The batches that each rank took, in the order in which it took them. Batches that several
+    /// connections of a rank took a little out of order are sorted.
     pub handed: BTreeMap<Rank, Vec<Run>>,
-    /// The first [`FAULTS_KEPT`] faults of samples, in their order.
+    /// The first [`FAULTS_KEPT`] faults, in their order.
     pub faults: Vec<(SampleId, Fault)>,
-    /// All faults of samples.
     pub fault_count: u64,
-    /// Operations of tiers that failed, each of which costs at most cold reads.
+    /// Failed operations of tiers. Each costs at most cold reads.
     pub tier_faults: u64,
-    /// How long trainers waited for each batch, decoding left out.
+    /// The waits for each batch, decoding left out.
     pub waits: Waits,
-    /// The same by rank.
     pub waits_by_rank: BTreeMap<Rank, Waits>,
-    /// The part of the stall that was for the first batch of each rank, which no agent can have ready.
+    /// The part of the stall for the first batch of each rank, which no agent can have ready.
     pub first_stall: Nanoseconds,
-    /// For how long batches had been ready when trainers began to wait for them.
+    /// The times for which batches had been ready when trainers began to wait for them.
     pub leads: Waits,
-    /// For how long trainers held batches.
+    /// The times for which trainers held batches.
     pub holds: Waits,
-    /// The threads with which the trainers of each rank decoded last, of those that decode on threads.
+    /// For ranks that decode on threads: the threads of the last report.
     pub decode_threads: BTreeMap<Rank, u32>,
-    /// The batch that was taken last.
     pub taken: Option<Taken>,
     /// Bytes that were fetched ahead into tiers and then not wanted.
     pub in_vain: Bytes,
-    /// The room of the tiers for samples that are fetched ahead, as it was divided for each epoch.
+    /// The room of the tiers for samples that are fetched ahead, for each planned epoch.
     pub look_ahead_room: BTreeMap<Epoch, Bytes>,
-    /// The generation of the schedule that was applied in each of these epochs.
+    /// The generation of the schedule that was applied.
     pub generations: BTreeMap<Epoch, u32>,
     pub(super) decisions: Decisions,
-    /// Samples that left each tier, by [`TierId`].
+    /// By [`TierId`].
     pub evictions: Vec<Evictions>,
-    /// Requests that got no batch.
     pub refusals: Refusals,
-    /// What was done for each dataset of the job, in the order of their numbers.
+    /// By dataset number.
     pub datasets: Vec<DatasetProgress>,
-    /// How busy the cold store was.
     pub cold_busy: Busy,
-    /// How busy the link to other nodes was.
     pub peers_busy: Busy,
-    /// How threads were divided last, where Algorithm 1 of Lobster divides them.
+    /// The last division, where Algorithm 1 of Lobster divides threads.
     pub threads: Option<Stages>,
-    /// How busy the threads that transform were.
     pub transforms_busy: Busy,
-    /// How long the transforms took that made a row.
+    /// Of transforms that made a row.
     pub transform_times: TransformTimes,
-    /// How busy each tier was, copies into it included.
+    /// Copies into the tier included.
     pub tiers_busy: Vec<Busy>,
-    /// Until when it is known what each rank waited for.
+    /// The time up to which the waits of each rank are reported.
     told_until: BTreeMap<Rank, Nanoseconds>,
-    /// The epochs of the job.
     of_job: usize,
     tiers: usize,
 }
 
-/// What was done for one dataset of the job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DatasetProgress {
-    /// Batches that trainers took.
     pub batches: u64,
-    /// Bytes in them.
     pub demand: Bytes,
-    /// Bytes read from the cold store.
     pub cold: Bytes,
-    /// How long trainers waited for its batches, summed over all ranks.
+    /// Summed over all ranks.
     pub stall: Nanoseconds,
 }
 
@@ -342,7 +291,6 @@ impl Progress {
         }
     }
 
-    /// Sums of each epoch of the job, without passes beyond them.
     pub fn epochs_of_job(&self) -> impl Iterator<Item = &EpochProgress> {
         self.epochs.iter().take(self.of_job)
     }
@@ -385,13 +333,13 @@ impl Progress {
         self.taken = Some(taken);
     }
 
-    /// The threads that decode for a rank, the most of all ranks; 0 if the training's own threads do.
+    /// The most of all ranks; 0 if the training's own threads decode.
     #[must_use]
     pub fn decode_threads_max(&self) -> u32 {
         self.decode_threads.values().copied().max().unwrap_or(0)
     }
 
-    /// Counts what a trainer did itself, as it tells at `now`.
+    /// `now` is the time of the report.
     pub(super) fn tallied(&mut self, rank: Rank, mut tally: Tally, now: Nanoseconds) {
         self.note_told(rank, now);
         let epoch = self.epoch_or_beyond(tally.epoch);
@@ -422,8 +370,8 @@ impl Progress {
         }
     }
 
-    /// A number for all decisions on where samples are read from and where they stay: equal decisions have
-    /// equal numbers, however long everything took.
+    /// A digest of all decisions on where samples are read from and where they stay. Equal decisions have
+    /// equal digests, however long everything took.
     #[must_use]
     pub fn decisions(&self) -> u64 {
         self.decisions.digest()
@@ -433,9 +381,9 @@ impl Progress {
         self.holds.record(held);
     }
 
-    /// Counts a request that got no batch. Training may end with a refusal because of a sample, and then tells of
-    /// no wait any more. Where its store was waited for, that wait began at the request, or after what its rank told
-    /// last if that came later.
+    /// Counts a request that got no batch. Training may end with a refusal because of a sample, and then
+    /// reports no wait any more. If the store was waited for, that wait began at the request, or at the
+    /// time up to which the rank has reported, if that is later.
     pub(super) fn refused(&mut self, Unserved { batch, refusal, asked, at }: Unserved) {
         self.refusals.note(refusal);
         let (Refusal::Unreadable(_, fault) | Refusal::TooManySkipped { fault, .. }) = refusal
@@ -463,7 +411,7 @@ impl Progress {
         *told = until.max(*told);
     }
 
-    /// The sums of an epoch, or those of all passes that the job does not have.
+    /// The sums of an epoch; those of all passes beyond the job for a later one.
     fn epoch_or_beyond(&mut self, Epoch(epoch): Epoch) -> &mut EpochProgress {
         let at = self.of_job.min(epoch as usize);
         if at == self.epochs.len() {
@@ -472,12 +420,10 @@ impl Progress {
         &mut self.epochs[at]
     }
 
-    /// The evictions of a tier.
     pub(super) fn evictions(&mut self, tier: TierId) -> Option<&mut Evictions> {
         self.evictions.get_mut(usize::from(tier.0))
     }
 
-    /// The operations of a channel.
     pub(super) fn busy(&mut self, channel: Channel) -> Option<&mut Busy> {
         match channel {
             Channel::Cold => Some(&mut self.cold_busy),
@@ -507,32 +453,28 @@ impl Progress {
         }
     }
 
-    /// Counts for its dataset what was read from the cold store.
     pub(super) fn read_cold_of(&mut self, dataset: DatasetId, len: Bytes) {
         if let Some(dataset) = self.datasets.get_mut(usize::from(dataset.0)) {
             dataset.cold.0 += len.0;
         }
     }
 
-    /// Counts a sample that was read from another node.
     pub(super) fn received(&mut self, epoch: Epoch, len: Bytes) {
         let epoch = &mut self.epochs[epoch.0 as usize];
         epoch.received.0 += len.0;
         epoch.received_samples += 1;
     }
 
-    /// Counts a sample that another node was to have and did not give.
     pub(super) fn unreceived(&mut self, epoch: Epoch) {
         self.epochs[epoch.0 as usize].unreceived += 1;
     }
 
-    /// Counts a sample that was read from the cold store into a tier, ahead of staging.
     pub(super) fn read_ahead(&mut self, epoch: Epoch, len: Bytes) {
         self.read(epoch, None, len);
         self.epochs[epoch.0 as usize].ahead.0 += len.0;
     }
 
-    /// Counts a transform that ended: the bytes of the row that it made, if it made one.
+    /// `made` is the length of the row, if there is one.
     pub(super) fn transformed(
         &mut self,
         epoch: Epoch,
@@ -551,13 +493,11 @@ impl Progress {
         }
     }
 
-    /// Counts the time of a thread for a transform.
     pub(super) fn worked(&mut self, epoch: Epoch, form: Form, took: Nanoseconds) {
         let count = &mut self.epochs[epoch.0 as usize].transforms[form as usize];
         count.time.0 = count.time.0.saturating_add(took.0);
     }
 
-    /// Counts a sample that its batch reads in place.
     pub(super) fn read_in_place(&mut self, epoch: Epoch, tier: TierId, len: Bytes) {
         self.read(epoch, Some(tier), len);
         let epoch = &mut self.epochs[epoch.0 as usize];
@@ -565,7 +505,6 @@ impl Progress {
         epoch.in_place_samples += 1;
     }
 
-    /// Counts a sample that was copied to a tier.
     pub(super) fn wrote(&mut self, epoch: Epoch, place: &Place) {
         let epoch = self.epochs.get_mut(epoch.0 as usize);
         if let Some(sum) = epoch.and_then(|it| it.written.get_mut(usize::from(place.tier.0))) {

@@ -2,11 +2,11 @@
 
 use crate::units::Bytes;
 
-/// What later generations of a schedule change.
+/// The values that later generations of a schedule change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetPoints {
-    /// The room of the tiers that is kept free of what is retained, for samples to come.
+    /// The room of the tiers that is kept free of retained samples, for samples to come.
     pub room: Bytes,
-    /// Batches staged ahead of each rank, the one in use included.
+    /// Batches staged ahead for each rank, the one in use included.
     pub depth: u32,
 }

@@ -6,17 +6,17 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{DatasetId, Epoch, Rank, SampleId};
 
-/// Epochs that are counted at a time. Ranks work on two; one that jumps back is counted anew.
+/// The number of epochs that are counted at a time. Ranks work on two; one that jumps back is counted anew.
 const EPOCHS_KEPT: usize = 4;
 
-/// Samples that were left out, each once however often its batch was staged or read. The agent counts those of its
-/// ranks, and a trainer that reads by itself its own.
+/// Samples that were left out, each once however often its batch was staged or read. The agent counts those
+/// of its ranks; a trainer that reads by itself counts its own.
 #[derive(Debug, Default)]
 pub struct Skipped(BTreeMap<Epoch, BTreeMap<(Rank, DatasetId), BTreeSet<SampleId>>>);
 
 impl Skipped {
-    /// Notes that a rank goes without a sample in an epoch. Returns how many it has gone without then; beyond
-    /// `most` no more are told apart.
+    /// Returns the number of samples that the rank has gone without in the epoch; beyond `most` no more are
+    /// told apart.
     pub fn note(
         &mut self,
         epoch: Epoch,

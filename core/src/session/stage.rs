@@ -27,8 +27,8 @@ pub(super) struct PartlyPlanned {
 }
 
 impl Session {
-    /// Stages batches until every rank has what it may have, the earliest batch first, or the slice is
-    /// used up.
+    /// Stages batches until every rank has as many as it may have, the earliest batch first, or the slice
+    /// is used up.
     pub(super) fn stage(&mut self) {
         let staged_max = self.depth;
         let mut left = self.slice.map_or(usize::MAX, |slice| slice.get() as usize);
@@ -96,8 +96,8 @@ impl Session {
         true
     }
 
-    /// Plans what up to `most` further samples of a batch need, and returns how many that were. The samples
-    /// of a batch that was dropped meanwhile are not planned.
+    /// Plans up to `most` further samples of a batch, and returns their number. The samples of a batch that
+    /// was dropped meanwhile are not planned.
     fn stage_samples(&mut self, partly: PartlyPlanned, most: usize) -> usize {
         let PartlyPlanned { batch, planned } = partly;
         // A tier may have been resized since the batch got its range, and the plan with it.
@@ -126,7 +126,8 @@ impl Session {
         count
     }
 
-    /// Sample of an entry of a batch that is still wanted, and the slot for its bytes as they are cached.
+    /// The sample of an entry of a batch that is still wanted, and the slot for its bytes in the cached
+    /// form.
     fn slot_to_fill(&self, batch: BatchId, index: usize) -> Option<(SampleId, Slot)> {
         let staged = self.staging.batch(batch)?;
         let entry = staged.batch.entries.get(index).filter(|_| staged.claim != Claim::Dropped)?;
@@ -135,7 +136,7 @@ impl Session {
         Some((entry.sample, slot))
     }
 
-    /// Plans what brings a sample to its batch, and what it leaves in the tiers.
+    /// Plans the operations that bring a sample to its batch, and those that follow from it in the tiers.
     fn stage_sample(&mut self, entry: EntryRef, sample: SampleId, slot: Slot, reading: Reading) {
         self.overtake(sample);
         let held = match self.planner.cache().due(sample) {
@@ -191,7 +192,7 @@ impl Session {
     }
 
     /// Lets a batch name a pinned sample that lay in `place` before the policy was asked, if it still lies
-    /// there. Returns whether it does; else the pin is gone.
+    /// there. Returns whether it does; if not, the pin is removed.
     fn names_in_place(
         &mut self,
         entry: EntryRef,
@@ -212,24 +213,20 @@ impl Session {
         true
     }
 
-    /// Counts what a batch gets from a tier.
     fn note_local(&mut self, batch: BatchId, slot: Slot) {
         self.staging.batch_mut(batch).into_iter().for_each(|staged| staged.local.0 += slot.len.0);
     }
 
-    /// Counts what a batch gets from another node.
     fn note_remote(&mut self, batch: BatchId, slot: Slot) {
         self.staging.batch_mut(batch).into_iter().for_each(|staged| staged.remote.0 += slot.len.0);
     }
 
-    /// The other node that is asked for a sample, if one holds it and answers.
     pub(super) fn peer_of(&self, sample: SampleId) -> Option<NodeId> {
         let holder = self.planner.cache().holder(sample)?;
         let is_asked = self.peers.contains(&holder) && !self.planner.cache().has_place(sample);
         is_asked.then_some(holder)
     }
 
-    /// The fetch of a sample from the cold store.
     fn fetch_of(&mut self, batch: BatchId, sample: SampleId, to: Slot) -> Operation {
         let to = Slot { len: self.settings.stored()[sample.0 as usize], ..to };
         self.staging.batch_mut(batch).into_iter().for_each(|staged| staged.cold.0 += to.len.0);
@@ -238,8 +235,8 @@ impl Session {
         Operation::Fetch { sample, to, retention }
     }
 
-    /// Plans the operations that follow from changes of the cache, in the course of the arrival of a sample
-    /// if there is one.
+    /// Plans the operations that follow from changes of the cache. `arrival` is the sample whose arrival
+    /// caused them.
     pub(super) fn follow_changes(&mut self, arrival: Option<Arrival>) {
         let mut changes = core::mem::take(&mut self.changes);
         self.planner.cache_mut().swap_changes(&mut changes);

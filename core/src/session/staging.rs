@@ -24,7 +24,6 @@ use crate::{
     units::Bytes,
 };
 
-/// The arenas of a node, and the batches in them.
 #[derive(Debug)]
 pub(super) struct Staging {
     first: Rank,
@@ -73,23 +72,20 @@ impl Staging {
         self.ranks.iter_mut().flat_map(RankStaging::batches_mut)
     }
 
-    /// The earliest batch to be staged next.
     pub(super) fn next(&self, staged_max: u32) -> Option<BatchId> {
         self.ranks.iter().filter_map(|staging| staging.next(staged_max)).min()
     }
 
-    /// For each rank whose arena is open, the batch to be staged next when no trainer asks for another.
+    /// For each rank whose arena is open, the next batch to be staged if no trainer asks for another.
     pub(super) fn cursors(&self) -> impl Iterator<Item = (Rank, Option<BatchId>)> + '_ {
         let open = self.iter().filter(|(_, staging)| staging.is_open());
         open.map(|(rank, staging)| (rank, staging.cursor()))
     }
 
-    /// Whether a connection reads for some rank.
     pub(super) fn has_connection(&self, connection: ConnectionId) -> bool {
         self.ranks.iter().any(|staging| staging.has_connection(connection))
     }
 
-    /// The batch that `connection` has under a lease.
     pub(super) fn leased(
         &mut self,
         connection: ConnectionId,
@@ -99,7 +95,7 @@ impl Staging {
         self.batches_mut().find(|staged| claims.contains(&staged.claim))
     }
 
-    /// For each rank that asks for batches, what its trainer that is farthest behind asked for last.
+    /// For each rank that asks for batches, the last request of the trainer that is farthest behind.
     pub(super) fn requested(&self) -> impl Iterator<Item = BatchId> + '_ {
         self.ranks.iter().filter_map(RankStaging::requested)
     }
@@ -109,7 +105,8 @@ impl Staging {
         self.ranks.iter_mut().for_each(|staging| staging.limit(batches));
     }
 
-    /// Takes back what `connection` asked for or has. Returns the ranks that its last trainer left.
+    /// Takes back the batches that `connection` asked for or has. Returns the ranks whose last trainer
+    /// left.
     pub(super) fn detach(&mut self, connection: ConnectionId) -> Vec<Rank> {
         let left = self.ranks.iter_mut().filter_map(|staging| {
             let is_last = staging.detach(connection);
@@ -127,24 +124,22 @@ impl Staging {
         closed.collect()
     }
 
-    /// The memory of arenas that is to be given back or taken again now.
     pub(super) fn resize_arenas(&mut self) -> Vec<Operation> {
         self.ranks.iter_mut().flat_map(RankStaging::resize_arena).collect()
     }
 
-    /// Takes the places that no batch names any more since the last call.
+    /// The places that no batch names any more since the last call.
     pub(super) fn take_unpinned(&mut self) -> Vec<InPlace> {
         self.ranks.iter_mut().flat_map(RankStaging::take_unpinned).collect()
     }
 
-    /// Whether a batch was dropped since the last call, of which operations may be cancelled.
+    /// Whether a batch was dropped since the last call, so that operations of it may be cancelled.
     pub(super) fn take_dropped(&mut self) -> bool {
         // All ranks are asked: each forgets what it answered.
         let dropping = self.ranks.iter_mut().filter_map(|it| it.take_dropped().then_some(()));
         dropping.count() > 0
     }
 
-    /// Bytes read for batches that no trainer took.
     pub(super) fn wasted(&self) -> Bytes {
         Bytes(self.ranks.iter().map(|staging| staging.wasted().0).sum())
     }

@@ -26,55 +26,50 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// Time for which trainers waited, by what they waited for.
+/// The time that trainers waited, by cause.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StallBreakdown {
     /// The staging memory of the rank was not there yet: the agent had just started.
     pub start: Nanoseconds,
     /// The batch was not placed in staging: too little room, or too few batches ahead.
     pub room: Nanoseconds,
-    /// Reads from the cold store.
     pub cold: Nanoseconds,
-    /// Reads from other nodes.
     pub peers: Nanoseconds,
     /// Copies from each tier, by [`TierId`].
     pub tiers: Vec<Nanoseconds>,
-    /// Transforms of samples that were there.
+    /// Transforms of samples that had arrived.
     pub transforming: Nanoseconds,
     /// A new chunk of a tier into which a sample was to be copied.
     pub chunk: Nanoseconds,
     /// Copies into a tier: a sample that stays is copied before its batch is handed over.
     pub keep: Nanoseconds,
-    /// The batch was ready, but one that was asked for before was not.
+    /// The batch was ready, but an earlier request of the same trainer was not.
     pub turn: Nanoseconds,
     /// All of the batch was there, and it was on its way: the agent had not looked at the request yet, or
     /// the trainer not at the answer.
     pub hand_off: Nanoseconds,
-    /// The loop of the agent, which had no idle time left: everything above but the start was later for it.
+    /// The loop of the agent, which had no idle time left: it stands for all parts above, except the start
+    /// and the transforms.
     pub agent: Nanoseconds,
     /// The agent answered without a batch, or not at all.
     pub unanswered: Nanoseconds,
-    /// The trainer read the batch from the cold store itself.
     pub self_read: Nanoseconds,
-    /// The trainer decoded, transformed and collated the samples.
     pub decoding: Nanoseconds,
 }
 
 impl StallBreakdown {
-    /// No waiting, for a node with this many tiers.
     #[must_use]
     pub fn none(tiers: usize) -> Self {
         Self { tiers: vec![Nanoseconds(0); tiers], ..Self::default() }
     }
 
-    /// The sum of all parts.
     #[must_use]
     pub fn total(&self) -> Nanoseconds {
         let sum = self.parts().fold(0_u64, |sum, (_, part)| sum.saturating_add(part.0));
         Nanoseconds(sum)
     }
 
-    /// Every part with its cause, in the order in which a batch meets them.
+    /// In the order in which a batch meets the causes.
     pub fn parts(&self) -> impl Iterator<Item = (StallCause, Nanoseconds)> + '_ {
         let tiers = slowest_first(&self.tiers);
         let first = [
@@ -97,7 +92,6 @@ impl StallBreakdown {
         first.into_iter().chain(tiers).chain(last)
     }
 
-    /// Adds the parts of another breakdown.
     pub fn add(&mut self, other: &Self) {
         self.tiers.resize(self.tiers.len().max(other.tiers.len()), Nanoseconds(0));
         for (cause, part) in other.parts() {
@@ -105,7 +99,7 @@ impl StallBreakdown {
         }
     }
 
-    /// The same wait in front of an agent whose loop has this load.
+    /// The same wait if the loop of the agent has this load.
     pub(super) fn under(self, load: LoopLoad) -> Self {
         match load {
             LoopLoad::Light => self,
@@ -118,9 +112,9 @@ impl StallBreakdown {
         }
     }
 
-    /// The same proportions in a wait of another length, without the hand-off: where ranks wait for each
-    /// other, as in a simulation, a batch that waits for a trainer waits for other ranks. Time that no cause
-    /// explains is left to the hand-off.
+    /// The same proportions in a wait of another length, without the hand-off. Where ranks wait for each
+    /// other, as in a simulation, a batch that waits for a trainer waits for other ranks. Time that no
+    /// cause explains is left to the hand-off.
     #[must_use]
     pub fn scaled(&self, total: Nanoseconds) -> Self {
         let sum = u128::from(self.total().0.saturating_sub(self.hand_off.0));
@@ -163,50 +157,34 @@ impl StallBreakdown {
     }
 }
 
-/// What a trainer waited for in a part of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StallCause {
-    /// Counted in [`StallBreakdown::start`].
     Start,
-    /// Counted in [`StallBreakdown::room`].
     Room,
-    /// Counted in [`StallBreakdown::cold`].
     Cold,
-    /// Counted in [`StallBreakdown::peers`].
     Peers,
-    /// Counted in its entry of [`StallBreakdown::tiers`].
     Tier(TierId),
-    /// Counted in [`StallBreakdown::transforming`].
     Transforming,
-    /// Counted in [`StallBreakdown::chunk`].
     Chunk,
-    /// Counted in [`StallBreakdown::keep`].
     Keep,
-    /// Counted in [`StallBreakdown::turn`].
     Turn,
-    /// Counted in [`StallBreakdown::hand_off`].
     HandOff,
-    /// Counted in [`StallBreakdown::agent`].
     Agent,
-    /// Counted in [`StallBreakdown::unanswered`].
     Unanswered,
-    /// Counted in [`StallBreakdown::self_read`].
     SelfRead,
-    /// Counted in [`StallBreakdown::decoding`].
     Decoding,
 }
 
-/// Whether the loop that calls the session keeps up with what there is to do.
+/// Whether the loop that calls the session keeps up with its work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LoopLoad {
-    /// It has idle time.
     #[default]
     Light,
-    /// It has none, so it asks late for all that a batch needs.
+    /// It has no idle time, so it asks late for all that a batch needs.
     Full,
 }
 
-/// When each thing that a batch needed was there.
+/// The time at which each thing that a batch needed was there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Timeline {
     opened: Nanoseconds,
@@ -219,12 +197,10 @@ pub(super) struct Timeline {
     keep: Nanoseconds,
     turn: Nanoseconds,
     delivered: Option<Nanoseconds>,
-    /// Bytes that were read for it.
     arrived: Bytes,
 }
 
 impl Timeline {
-    /// The timeline of a batch that is placed at `placed`, in an arena that opened at `opened`.
     pub(super) fn new(opened: Nanoseconds, placed: Nanoseconds, tiers: usize) -> Self {
         let zero = Nanoseconds(0);
         Self {
@@ -242,7 +218,7 @@ impl Timeline {
         }
     }
 
-    /// Notes that a sample came from a tier, or from the cold store.
+    /// `tier` is `None` for the cold store.
     pub(super) fn arrived(&mut self, tier: Option<TierId>, len: Bytes, now: Nanoseconds) {
         self.arrived.0 = self.arrived.0.saturating_add(len.0);
         match tier.and_then(|tier| self.tiers.get_mut(usize::from(tier.0))) {
@@ -251,13 +227,12 @@ impl Timeline {
         }
     }
 
-    /// Notes that a sample came from another node.
     pub(super) fn received(&mut self, len: Bytes, now: Nanoseconds) {
         self.arrived.0 = self.arrived.0.saturating_add(len.0);
         self.peers = now;
     }
 
-    /// Notes that a sample was transformed, or could not be.
+    /// Also called for a sample that could not be transformed.
     pub(super) fn transformed(&mut self, now: Nanoseconds) {
         self.transformed = now;
     }
@@ -272,19 +247,19 @@ impl Timeline {
         self.keep = now;
     }
 
-    /// Notes since when everything was there that the same trainer had asked for before.
+    /// Notes the time at which all earlier requests of the same trainer were ready.
     pub(super) fn predecessors_ready(&mut self, since: Nanoseconds) {
         self.turn = since;
     }
 
-    /// When the whole batch was there.
+    /// The time at which the whole batch was there.
     pub(super) fn ready(&self) -> Nanoseconds {
         let last = [self.placed, self.cold, self.peers, self.transformed, self.chunk, self.keep];
         let last = last.into_iter();
         last.chain(self.tiers.iter().copied()).max().unwrap_or_default()
     }
 
-    /// Notes that a trainer took the batch at the end of a wait. Returns what it waited for.
+    /// Returns the causes of the wait.
     pub(super) fn delivered(&mut self, wait: Wait) -> StallBreakdown {
         let taken = wait.until;
         self.delivered = Some(taken);
@@ -312,12 +287,12 @@ impl Timeline {
         causes
     }
 
-    /// How long a trainer has held the batch; `None` if none took it.
+    /// `None` if no trainer took the batch.
     pub(super) fn held(&self, now: Nanoseconds) -> Option<Nanoseconds> {
         self.delivered.map(|since| Nanoseconds(now.0.saturating_sub(since.0)))
     }
 
-    /// Bytes that were read for the batch if no trainer took it.
+    /// 0 if a trainer took the batch.
     pub(super) fn wasted(&self) -> Bytes {
         if self.delivered.is_some() { Bytes(0) } else { self.arrived }
     }
@@ -334,8 +309,8 @@ mod tests {
 
     use super::*;
 
-    /// Opened at 10, placed at 20, cold until 50, the second tier until 40, the first until 60, a chunk
-    /// at 65, copies until 70, the batch before at 80. Transformed at 62.
+    /// Opened at 10, placed at 20, cold until 50, the second tier until 40, the first until 60, a chunk at
+    /// 65, copies until 70, the batch before at 80. Transformed at 62.
     fn timeline() -> Timeline {
         let mut timeline = Timeline::new(Nanoseconds(10), Nanoseconds(20), 2);
         timeline.arrived(Some(TierId(1)), Bytes(5), Nanoseconds(40));

@@ -8,57 +8,50 @@ use crate::{
 /// A stretch of time in which a trainer waited for a batch, on the session's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wait {
-    /// When the training wanted the batch.
+    /// The time at which the training wanted the batch.
     pub since: Nanoseconds,
-    /// When it had it; never before `since`.
+    /// The time at which it had the batch; never before `since`.
     pub until: Nanoseconds,
 }
 
 impl Wait {
-    /// A wait of some length that ends at a time; one that is longer than the clock has run is cut.
+    /// A wait that would begin before the clock did is cut.
     #[must_use]
     pub const fn ending(until: Nanoseconds, len: Nanoseconds) -> Self {
         Self { since: Nanoseconds(until.0.saturating_sub(len.0)), until }
     }
 
-    /// Its duration.
     #[must_use]
     pub const fn len(self) -> Nanoseconds {
         Nanoseconds(self.until.0.saturating_sub(self.since.0))
     }
 
-    /// Whether the batch was there at once.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.len().0 == 0
     }
 }
 
-/// What a trainer did for its batches without the agent since its last tally.
+/// The work of a trainer without the agent since its last tally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
-    /// The epoch that the counts belong to.
     pub epoch: Epoch,
-    /// Batches that it read from the cold store itself.
     pub self_read_batches: u32,
-    /// Samples of these batches.
     pub self_read_samples: u32,
-    /// Bytes of these batches.
     pub self_read_bytes: Bytes,
-    /// Samples that the job skips and that it left out itself, because it could not read or decode them.
+    /// Samples that the trainer left out, in a job that skips, because it could not read or decode them.
     pub skipped_samples: u32,
-    /// Time for which it waited for an answer of the agent that was no batch, or that did not come.
+    /// The time that it waited for an answer of the agent that was no batch, or did not come.
     pub unanswered: Nanoseconds,
-    /// For how long the training waited while it read batches itself.
+    /// The time that the training waited while the trainer read batches itself.
     pub self_read: Nanoseconds,
-    /// For how long the training waited while samples were decoded, transformed and collated.
+    /// The time that the training waited while samples were decoded, transformed and collated.
     pub decoding: Nanoseconds,
-    /// Threads that decode; 0 if the training's own thread does.
+    /// 0 if the training's own thread decodes.
     pub decode_threads: u32,
 }
 
 impl Tally {
-    /// A tally of nothing.
     #[must_use]
     pub const fn empty(epoch: Epoch) -> Self {
         Self {
@@ -74,7 +67,6 @@ impl Tally {
         }
     }
 
-    /// How long the training waited for all this.
     #[must_use]
     pub const fn waited(&self) -> Nanoseconds {
         let sum = self.unanswered.0.saturating_add(self.self_read.0);
@@ -82,7 +74,7 @@ impl Tally {
     }
 
     /// The same with waits that are together no longer than `limit`: a trainer cannot have waited for more
-    /// time than passed.
+    /// time than has passed.
     #[must_use]
     pub fn within(self, limit: Nanoseconds) -> Self {
         let mut left = limit.0;

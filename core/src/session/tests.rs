@@ -38,7 +38,6 @@ use crate::{
     tier::{Buffer, Kind as TierKind},
 };
 
-/// Leaves out whatever may be left out.
 const SKIP_ALL: OnError = OnError::Skip(SkipShare(1_000_000));
 
 fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -> Settings {
@@ -79,8 +78,8 @@ fn windows(cold: u32, tier: u32) -> Windows {
     Windows { cold: window(cold), tier: window(tier), ..Windows::default() }
 }
 
-/// A checksum in place of bytes. A transform is played on it, so what is transformed in the wrong form, twice or
-/// not at all has another one.
+/// A checksum in place of bytes. Transforms are played on it, so a sample that is transformed in the wrong
+/// form, twice or not at all has another checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sum(u64);
 
@@ -99,28 +98,25 @@ impl Sum {
         self.and(u64::MAX)
     }
 
-    /// The row of a prepared sample.
     fn row(self, epoch: Epoch) -> Self {
         self.and(u64::from(epoch.0) << 32)
     }
 }
 
-/// A data plane that checks what the session asks for: each place holds what was put there.
+/// A data plane that checks that each place holds what was put there.
 #[derive(Debug, Default)]
 struct CheckedPlane {
     running: Vec<(OpId, Operation)>,
-    /// What lies where: one entry for each grain.
+    /// One entry for each grain.
     tiers: BTreeMap<(TierId, ChunkId, u64), Sum>,
-    /// What was written to arenas, with its length. Empty samples are nowhere.
+    /// The checksums in arenas, with the length of their bytes. Empty samples are nowhere.
     arenas: BTreeMap<(Rank, u64), (u64, Sum)>,
-    /// The form of what tiers hold.
+    /// The form of samples in tiers.
     cached: Option<Form>,
-    /// Where bytes lie that were fetched to be read once.
+    /// The places of bytes that were fetched to be read once.
     unvouched: BTreeSet<(Rank, u64)>,
     chunks: BTreeSet<(TierId, ChunkId)>,
-    /// Bytes that were copied to tiers.
     demoted: u64,
-    /// Chunks whose memory broke, as the session was told.
     broken: BTreeSet<(TierId, ChunkId)>,
     /// Pages of arenas whose memory was given back.
     trimmed: BTreeSet<(Rank, u64)>,
@@ -137,12 +133,12 @@ fn grains(place: &Place) -> impl Iterator<Item = (TierId, ChunkId, u64)> + '_ {
 }
 
 impl CheckedPlane {
-    /// What lies in tiers, and comes from other nodes.
+    /// The checksum of a sample in tiers, and as it comes from other nodes.
     fn cached(&self, sample: SampleId) -> Sum {
         Sum::of(sample, self.cached.unwrap_or(Form::Stored))
     }
 
-    /// Writes to an arena; what overlaps is broken by that.
+    /// Writes to an arena; overlapping samples are broken by that.
     fn arrive(&mut self, sum: Sum, slot: Slot) {
         if slot.len.0 > 0 {
             let mut pages = pages(slot.rank, slot.offset, slot.len);
@@ -156,13 +152,13 @@ impl CheckedPlane {
         }
     }
 
-    /// What lies at a slot of an arena; an empty one has what is asked for.
+    /// The checksum at a slot of an arena; `empty` for an empty slot.
     fn staged(&self, slot: Slot, empty: Sum) -> Option<Sum> {
         let there = || Some(self.arenas.get(&(slot.rank, slot.offset.0))?.1);
         if slot.len.0 == 0 { Some(empty) } else { there() }
     }
 
-    /// Checks that what an operation reads in staging is there when it starts.
+    /// Checks that the bytes that an operation reads in staging are there when it starts.
     fn assert_readable(&self, operation: &Operation) {
         match operation {
             Operation::Demote { sample, from: Origin::Staging(slot), .. } => {
@@ -177,7 +173,7 @@ impl CheckedPlane {
         }
     }
 
-    /// Ends a running operation; what it moves arrives only now.
+    /// Ends a running operation. The bytes that it moves arrive only now.
     fn end(&mut self, operation: &Operation, outcome: Result<(), Fault>) {
         match operation {
             Operation::AddChunk { tier, chunk, .. } if outcome.is_ok() => {
@@ -291,7 +287,6 @@ struct Trainer {
     next: Option<BatchId>,
     asked: BTreeSet<BatchId>,
     leases: VecDeque<(LeaseId, BatchId)>,
-    /// Whether it keeps every batch that it takes.
     keeps: bool,
     kept: Vec<(LeaseId, BatchId)>,
     got: Vec<BatchId>,
@@ -321,20 +316,19 @@ struct Play {
     plane: CheckedPlane,
     trainers: Vec<Trainer>,
     skipped: u64,
-    /// What each rank was handed over without.
+    /// Samples that are missing in the batches that each rank was handed.
     missing: BTreeMap<(Epoch, Rank), BTreeSet<SampleId>>,
-    /// How reads of the cold store fail.
     cold_fault: Fault,
     /// Samples whose stored bytes lay beside their rows.
     beside: u64,
     now: Nanoseconds,
     /// Jobs that are ended in any order; `None` if each ends at once.
     jobs: Option<Vec<Job>>,
-    /// What was read from where, and copied where: how often each.
+    /// The number of times that each sample was read from and copied to each place.
     moves: BTreeMap<Moved, u64>,
 }
 
-/// A sample that was read, or copied to a tier: from where, and whereto.
+/// A sample that was read, or copied to a tier: from where, and where to.
 type Moved = (SampleId, Option<TierId>, Option<TierId>);
 
 impl Play {
@@ -382,7 +376,7 @@ impl Play {
         }
     }
 
-    /// Stages what a slice left; returns whether there was something.
+    /// Stages what a slice left. Returns whether there was something.
     fn stage_more(&mut self) -> bool {
         let had_more = self.session.has_more();
         if had_more {
@@ -392,7 +386,7 @@ impl Play {
         had_more
     }
 
-    /// Ends a job; returns whether there was one.
+    /// Returns whether there was a job.
     fn end_job(&mut self, pick: usize) -> bool {
         let Some(jobs) = self.jobs.as_mut().filter(|jobs| !jobs.is_empty()) else { return false };
         let job = jobs.swap_remove(pick % jobs.len());
@@ -543,7 +537,7 @@ impl Play {
         true
     }
 
-    /// What the trainer read is what lay there all the time.
+    /// Checks that the bytes that the trainer read lay there all the time.
     fn give_back(&mut self, which: usize, lease: LeaseId) {
         let connection = self.trainers[which].connection;
         let staged = self.session.staging.batches();
@@ -555,7 +549,7 @@ impl Play {
         self.tell(Event::Released { connection, lease });
     }
 
-    /// Every sample that a staged batch names where it lies: batch, who it is for, and which of its entries.
+    /// The samples that staged batches name in tiers: batch, claim and index of the entry.
     fn named(&self) -> impl Iterator<Item = (BatchId, Claim, usize)> + '_ {
         let staged = self.session.staging.batches();
         staged.flat_map(|staged| {
@@ -581,8 +575,9 @@ impl Play {
         }
     }
 
-    /// No copy may end where a batch that was handed over names a sample. Before that, one that was on its
-    /// way when the place changed hands may: what the batch is handed over with is looked at then.
+    /// Checks that no copy ends where a batch that was handed over names a sample. Before the hand-over, a
+    /// copy that was on its way when the place changed hands may end there: the content of the batch is
+    /// checked at the hand-over.
     fn assert_unnamed(&self, operation: &Operation) {
         let (Operation::Prefetch { to, .. }
         | Operation::Advance { to, .. }
@@ -648,7 +643,7 @@ impl Play {
         });
     }
 
-    /// Lets operations end until none is left; no trainer does anything.
+    /// Lets operations end until none is left, without trainers.
     fn drain(&mut self) {
         loop {
             if !self.plane.running.is_empty() {
@@ -659,7 +654,6 @@ impl Play {
         }
     }
 
-    /// Plays until nothing can happen any more.
     fn play(&mut self, picks: &[usize], faults: usize) {
         let mut idle = 0;
         for (i, pick) in picks.iter().cycle().enumerate() {
@@ -671,8 +665,8 @@ impl Play {
         }
     }
 
-    /// Invariant 1: every batch of a rank was answered once. A job that skips refuses one only when its share of
-    /// an epoch is lost.
+    /// Invariant 1: every batch of a rank was answered once. A job that skips refuses a batch only when the
+    /// share of an epoch is used up.
     #[track_caller]
     fn assert_answered(&self, rank: u32) {
         let trainer = &self.trainers[rank as usize];
@@ -710,7 +704,7 @@ fn any_policy() -> impl Strategy<Value = policy::Kind> {
     prop::sample::select(&policy::Kind::ALL[..])
 }
 
-/// Two ranks that are staged ahead, with one read at a time and none of them ended yet.
+/// Two ranks that are staged ahead, with one read at a time, none of which has ended.
 fn staged_ahead(policy: policy::Kind, samples: u32) -> Play {
     let mut settings = settings(policy, samples, 2, OnError::Fail);
     settings.windows = windows(1, 1);

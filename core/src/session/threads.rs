@@ -19,7 +19,7 @@ impl Session {
         }
     }
 
-    /// Divides all threads, those that read and those that transform, by what was observed of both.
+    /// Divides all threads, those that read and those that transform, by the observed rates.
     fn divide_by_rates(&mut self) {
         let transform = self.settings.transform.as_ref();
         let transforming_max = transform.map_or(0, |transform| Transform::window(transform).get());
@@ -31,8 +31,8 @@ impl Session {
         self.progress.threads = Some(stages);
     }
 
-    /// What is queued for each rank, and what its next batch needs: all that dividing threads over ranks asks
-    /// for beside rates ([`crate::session::assignment`]).
+    /// The queue of each rank and the needs of its next batch: all that dividing threads over ranks needs
+    /// beside rates ([`crate::session::assignment`]).
     pub(super) fn queues(&self) -> Vec<Queue> {
         let scheduler = self.operations.scheduler();
         let reads = scheduler.requests(Channel::Cold);

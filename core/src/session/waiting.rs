@@ -12,7 +12,7 @@ use alloc::{
 
 use crate::{id::OpId, sorted_queue::SortedQueue};
 
-/// Batches from the first to the last that have queues of their own.
+/// The distance from the first to the last batch that have queues of their own.
 const SPAN_MAX: u64 = 1 << 12;
 
 /// Operations with the number of the batch that needs them, in ascending order.
@@ -20,7 +20,7 @@ const SPAN_MAX: u64 = 1 << 12;
 pub(super) struct Waiting {
     /// The number of the first of the batches.
     first: u64,
-    /// Neither the first nor the last is empty.
+    /// Neither the first nor the last queue is empty.
     batches: VecDeque<SortedQueue<OpId>>,
     /// Operations for batches beyond these.
     others: BTreeSet<(u64, OpId)>,
@@ -56,7 +56,7 @@ impl Waiting {
         Some((number, op))
     }
 
-    /// Removes an operation. Returns whether it was there.
+    /// Returns whether the operation was there.
     pub(super) fn remove(&mut self, number: u64, op: OpId) -> bool {
         let queue = self.slot(number).and_then(|slot| self.batches.get_mut(slot));
         let was_there =
@@ -70,7 +70,7 @@ impl Waiting {
         usize::try_from(number.checked_sub(self.first)?).ok()
     }
 
-    /// The queue of a batch, a new one if it lies near the others.
+    /// The queue of a batch; a new one if the batch lies near the others.
     fn batch_for(&mut self, number: u64) -> Option<&mut SortedQueue<OpId>> {
         if self.batches.is_empty() {
             self.first = number;
@@ -90,7 +90,6 @@ impl Waiting {
         self.batches.get_mut(slot)
     }
 
-    /// Removes empty queues at the ends.
     fn trim(&mut self) {
         while self.batches.front().is_some_and(SortedQueue::is_empty) {
             self.spare.extend(self.batches.pop_front());

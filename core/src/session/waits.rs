@@ -17,7 +17,6 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Counts one wait.
     pub fn record(&mut self, wait: Nanoseconds) {
         self.record_several(wait, 1);
     }
@@ -29,19 +28,16 @@ impl Waits {
         self.max = self.max.max(wait);
     }
 
-    /// The number of waits recorded.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The sum of all waits.
     #[must_use]
     pub fn sum(&self) -> Nanoseconds {
         self.sum
     }
 
-    /// The longest wait recorded.
     #[must_use]
     pub fn max(&self) -> Nanoseconds {
         self.max
@@ -69,7 +65,8 @@ impl Waits {
         self.max
     }
 
-    /// The waits that were recorded after `earlier`. The longest of them is known as well as a bucket tells.
+    /// The waits that were recorded after `earlier`. The longest of them is known only to the precision of
+    /// a bucket.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let left = self.buckets.iter().filter_map(|(bucket, count)| {
             let count = count - earlier.buckets.get(bucket).copied().unwrap_or(0).min(*count);
@@ -85,7 +82,7 @@ impl Waits {
         }
     }
 
-    /// The buckets in ascending order: the longest wait that belongs to each, and the count of its waits.
+    /// In ascending order: the longest wait that belongs to each bucket, and the count of its waits.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanoseconds, u64)> + '_ {
         self.buckets.iter().map(|(bucket, count)| (Nanoseconds(upper_end(*bucket)), *count))
     }

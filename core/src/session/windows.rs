@@ -8,24 +8,18 @@ use super::assignment::Assignment;
 /// leave a channel idle between an operation and the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
-    /// Reads from the cold store.
     pub cold: NonZeroU32,
-    /// Copies from or into each tier.
     pub tier: NonZeroU32,
-    /// How reads from the cold store, and transforms, are divided over ranks.
+    /// The rule that divides reads from the cold store, and transforms, over ranks.
     pub assignment: Assignment,
-    /// Whether the window of the cold store follows what is measured.
     pub adaptation: Adaptation,
 }
 
-/// Whether the window of the cold store changes while it is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Adaptation {
-    /// It stays as it is.
     Fixed,
-    /// It is made as large as throughput gains by it, up to `max`.
+    /// It is as large as throughput gains by it, up to `max`.
     Measured {
-        /// The upper bound of the window.
         max: NonZeroU32,
     },
 }
@@ -33,17 +27,17 @@ pub enum Adaptation {
 /// Operations in the window for each thread that executes them.
 const QUEUED_PER_THREAD: NonZeroU32 = NonZeroU32::new(16).expect("16 is not 0");
 
-/// The same for the cold store at the start, where the window grows if that raises throughput.
+/// For the cold store at the start, where the window grows if that raises throughput.
 const COLD_QUEUED_PER_THREAD: NonZeroU32 = NonZeroU32::new(2).expect("2 is not 0");
 
-/// Upper bound of the window of the cold store: small samples from a
-/// far store need as many, and the rings of the prefetcher hold no more.
+/// The upper bound of the window of the cold store: small samples from a far store need as many, and the
+/// rings of the prefetcher hold no more.
 const COLD_MAX: NonZeroU32 = NonZeroU32::new(256).expect("256 is not 0");
 
 impl Windows {
-    /// Windows for channels with this many threads, one pool for all ranks. Each thread has a few operations
-    /// queued: copying a small sample takes less time than a round trip to the session. The window of the
-    /// cold store starts with this and follows what is measured.
+    /// Windows for channels with this many threads, one pool for all ranks. Each thread has a few
+    /// operations queued, because copying a small sample takes less time than a round trip to the session.
+    /// The window of the cold store starts with this and follows measurements.
     #[must_use]
     pub fn for_threads(cold: NonZeroU32, tier: NonZeroU32) -> Self {
         let (cold, tier) =
@@ -52,7 +46,6 @@ impl Windows {
         Self { cold, tier, assignment: Assignment::Shared, adaptation }
     }
 
-    /// Reads from the cold store at a time, at most.
     #[must_use]
     pub fn cold_max(&self) -> NonZeroU32 {
         match self.adaptation {
@@ -63,8 +56,8 @@ impl Windows {
 }
 
 impl Default for Windows {
-    /// Windows that keep a cold store of 10 ms and 2.5 GB/s busy with samples of 100 kB, and any memory. They
-    /// are fixed.
+    /// Fixed windows that keep a cold store of 10 ms and 2.5 GB/s busy with samples of 100 kB, and any
+    /// memory.
     fn default() -> Self {
         let window = |count| NonZeroU32::new(count).expect("a window is not empty");
         Self {

@@ -14,11 +14,10 @@ use core::cmp::{Ordering, Reverse};
 
 use crate::units::Nanoseconds;
 
-/// A queue of what ends in order: the number of a link.
+/// A queue of events that come in order: the number of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lane(pub(super) usize);
 
-/// Virtual time, and what is due.
 #[derive(Debug)]
 pub(super) struct Clock<D> {
     pub(super) now: Nanoseconds,
@@ -27,11 +26,11 @@ pub(super) struct Clock<D> {
     scheduled: u64,
 }
 
-/// Something that is due; ordered by its time alone.
+/// Ordered by its time alone.
 #[derive(Debug)]
 struct Entry<D> {
     time: Nanoseconds,
-    /// Counts what was scheduled.
+    /// Counts the events that were scheduled.
     number: u64,
     due: D,
 }
@@ -78,13 +77,13 @@ impl<D> Clock<D> {
         }
     }
 
-    /// Schedules something, now if the time is past.
+    /// At the present time if `time` is past.
     pub(super) fn at(&mut self, time: Nanoseconds, due: D) {
         let entry = self.entry(time, due);
         self.others.push(Reverse(entry));
     }
 
-    /// As [`Self::at`], where it is likely that nothing of the lane is due later.
+    /// As [`Self::at`], for an event after which probably nothing of the lane is due.
     pub(super) fn at_end(&mut self, lane: Lane, time: Nanoseconds, due: D) {
         let entry = self.entry(time, due);
         match self.lanes.get_mut(lane.0) {
@@ -98,7 +97,7 @@ impl<D> Clock<D> {
         Entry { time: time.max(self.now), number: self.scheduled, due }
     }
 
-    /// What happens next; the time is then.
+    /// Takes the next event, and moves the time there.
     pub(super) fn next(&mut self) -> Option<D> {
         let other = self.others.peek().map(|entry| entry.0.key());
         let fronts = self.lanes.iter().enumerate();

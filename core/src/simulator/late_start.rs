@@ -6,32 +6,32 @@
 
 use crate::{order::Spec, retention::policy::Kind};
 
-/// Epochs that are played before one of a long run to tell that one alone, at most.
+/// The most epochs that are played before a single epoch of a long run.
 const WARM_UP_MAX: u32 = 32;
 
-/// Epochs before one of a long run that are to be played, from empty tiers, to tell what that one does.
+/// The epochs that are to be played, from empty tiers, before a single epoch of a long run.
 ///
-/// On one node tiers are full after one epoch, and what they hold is evened out after two. On several nodes a
-/// sample returns to a node after so many epochs on average, and no policy looks into more than 32.
+/// On one node, tiers are full after one epoch, and their contents are evened out after two. On several
+/// nodes, a sample returns to a node after as many epochs as there are nodes on average, and no policy
+/// looks into more than 32.
 #[must_use]
 pub fn warm_up(order: &Spec) -> u32 {
     order.world.nodes.saturating_mul(2).min(WARM_UP_MAX)
 }
 
-/// How the bytes of an epoch by source, told from a late start, lie to those of the whole run.
+/// The relation of the bytes of an epoch by source, simulated from a late start, to those of the whole run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LateStart {
-    /// They are equal: what a tier holds follows from the last epochs.
+    /// They are equal: the contents of a tier follow from the last epochs.
     Equal,
     /// They differ by about a sample on one node, and by little on several: tiers are as full, with other
     /// samples.
     Near,
-    /// They may differ by a tenth and more: what a tier holds depends on epochs long past.
+    /// They may differ by a tenth and more: the contents of a tier depend on epochs long past.
     Estimate,
 }
 
 impl LateStart {
-    /// The rule for a policy on one of so many nodes.
     #[must_use]
     pub const fn of(policy: Kind, nodes: u32) -> Self {
         match policy {
@@ -55,7 +55,6 @@ impl LateStart {
         }
     }
 
-    /// The name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -19,16 +19,16 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// The random numbers of the other nodes' link; tiers have those from 1 on.
+/// The stream of random numbers of the other nodes' link; tiers have those from 1 on.
 const STREAM_OF_PEERS: u64 = 1 << 32;
 
 #[derive(Debug)]
 struct Link {
     model: LinkModel,
     draws: Draws,
-    /// When the wire is free again if it is not ahead of its rate.
+    /// The time at which the wire is free again if it is not ahead of its rate.
     wire_free_at: Nanoseconds,
-    /// When each busy thread is free again.
+    /// The time at which each busy thread is free again.
     busy: Vec<Nanoseconds>,
 }
 
@@ -51,7 +51,8 @@ impl Link {
         end
     }
 
-    /// When a thread is free to start, and how many are busy then, itself included.
+    /// The time at which a thread is free to start, and the number of threads that are busy then, this one
+    /// included.
     fn thread(&mut self, now: Nanoseconds) -> (Nanoseconds, u32) {
         if self.ignores_threads() {
             return (now, 1);
@@ -67,13 +68,11 @@ impl Link {
         (ready, u32::try_from(others).map_or(u32::MAX, |others| others.saturating_add(1)))
     }
 
-    /// Whether it makes no difference how many threads there are.
     fn ignores_threads(&self) -> bool {
         self.model.threads.is_none() && self.model.throughput.is_constant()
     }
 }
 
-/// All links of a node.
 #[derive(Debug)]
 pub(super) struct Links {
     cold: Link,
@@ -97,12 +96,11 @@ impl Links {
         }
     }
 
-    /// The lanes of a clock that has one for each link.
+    /// The number of lanes of a clock that has one for each link.
     pub(super) fn lanes(machine: &Machine) -> usize {
         machine.tiers.len() + 3
     }
 
-    /// The lane of the link on which an operation ends.
     pub(super) fn lane(operation: &Operation) -> Option<Lane> {
         let tier = match operation {
             Operation::OpenArena { .. }
@@ -118,7 +116,6 @@ impl Links {
         Some(Lane(usize::from(tier.0) + 3))
     }
 
-    /// When an operation ends that starts now.
     pub(super) fn carry_out(&mut self, operation: &Operation, now: Nanoseconds) -> Nanoseconds {
         match operation {
             Operation::OpenArena { .. }
@@ -150,7 +147,7 @@ impl Links {
         }
     }
 
-    /// When a transform ends that is given out now, and for how long a thread works at it.
+    /// The end of a transform that is given out now, and the time that a thread works at it.
     pub(super) fn transform(
         &mut self,
         form: Form,

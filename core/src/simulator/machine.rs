@@ -14,16 +14,16 @@ use crate::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-/// A link as it was measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkModel {
-    /// What all operations together move in a second, by how many run at the same time.
+    /// The rate of all operations together, by how many run at the same time.
     pub throughput: Throughput,
-    /// What each operation waits for beside its bytes.
+    /// The time of each operation beside the transfer of its bytes.
     pub latency: LatencyQuantiles,
-    /// Operations that run at the same time; without a number, all that were given out.
+    /// Operations that run at the same time; `None` for all that were given out.
     pub threads: Option<NonZeroU32>,
-    /// How far it may be ahead of its throughput after it was idle, as disks with a limit and volumes with credits are.
+    /// The time by which it may be ahead of its throughput after it was idle, as disks with a limit and
+    /// volumes with credits are.
     pub burst: Nanoseconds,
 }
 
@@ -39,12 +39,10 @@ impl From<Speed> for LinkModel {
 }
 
 impl LinkModel {
-    /// The least time in which it moves so many bytes.
     pub(super) fn time_for(&self, bytes: Bytes) -> Nanoseconds {
         Nanoseconds(self.peak().time_for(bytes).0.saturating_sub(self.burst.0))
     }
 
-    /// The rate that the link reaches at best.
     fn peak(&self) -> BytesPerSecond {
         match self.threads {
             Some(threads) => self.throughput.peak_up_to(threads.get()),
@@ -53,26 +51,24 @@ impl LinkModel {
     }
 }
 
-/// An idle phase of a training: an evaluation, a checkpoint.
+/// An idle phase of a training, such as an evaluation or a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pause {
-    /// Steps from one to the next.
+    /// The number of steps from one pause to the next.
     pub every: NonZeroU32,
-    /// How long it is.
     pub time: Nanoseconds,
 }
 
-/// What a thread needs for a part of a transform.
+/// The time of a thread for a part of a transform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepCost {
     /// The fixed part for a sample, which is added to the part for its bytes.
     pub each: LatencyQuantiles,
-    /// For each KiB of it, as it is stored.
+    /// For each KiB of the stored sample.
     pub kib: Nanoseconds,
 }
 
 impl StepCost {
-    /// The mean time for a sample of this length.
     #[must_use]
     pub fn mean(&self, stored: Bytes) -> Nanoseconds {
         Nanoseconds(self.each.mean().0.saturating_add(self.of_bytes(stored)))
@@ -84,18 +80,18 @@ impl StepCost {
     }
 }
 
-/// What a thread needs to transform a sample.
+/// The time of a thread to transform a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransformCosts {
     /// From the stored form to the prepared one.
     pub prepare: StepCost,
-    /// From the prepared form to the row; it depends on the length of none.
+    /// From the prepared form to the row; it does not depend on a length.
     pub rest: LatencyQuantiles,
 }
 
 impl TransformCosts {
-    /// Costs of which the mean is known: to prepare a sample costs as much as it has bytes, where the mean sample
-    /// has `stored`.
+    /// Costs of which the means are known. The time to prepare a sample is proportional to its length;
+    /// `stored` is the mean length.
     #[must_use]
     pub fn of_mean(each: SampleTime, stored: Bytes) -> Self {
         let kib = u128::from(each.prepare.0) * 1024 / u128::from(stored.0.max(1));
@@ -104,7 +100,7 @@ impl TransformCosts {
         Self { prepare, rest: LatencyQuantiles::constant(each.rest) }
     }
 
-    /// The mean time for a sample that arrived in a form, `read` bytes long.
+    /// `read` is the length of the sample in the form in which it arrived.
     #[must_use]
     pub fn mean(&self, form: Form, read: Bytes) -> Nanoseconds {
         let prepare = match form {
@@ -114,7 +110,7 @@ impl TransformCosts {
         Nanoseconds(prepare.saturating_add(self.rest.mean().0))
     }
 
-    /// The time for a sample that arrived in a form, `read` bytes long.
+    /// `read` is the length of the sample in the form in which it arrived.
     pub(super) fn draw(&self, form: Form, read: Bytes, draws: &mut Draws) -> Nanoseconds {
         let prepare = match form {
             Form::Stored => {
@@ -126,34 +122,31 @@ impl TransformCosts {
     }
 }
 
-/// The other nodes of a job that share what they hold. They answer at once, as nodes do that keep step.
+/// The other nodes of a job that share the samples that they hold. They answer at once, as nodes do that
+/// keep step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peers {
-    /// The network, as one node receives over it.
     pub link: LinkModel,
-    /// All nodes of the job by number.
+    /// By node number.
     pub members: Arc<[Member]>,
 }
 
-/// The machine and the training that a session is run against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// The cold store as it was measured.
     pub cold: LinkModel,
-    /// The cache tiers, as in [`crate::session::Settings::tiers`].
+    /// As in [`crate::session::Settings::tiers`].
     pub tiers: Vec<LinkModel>,
-    /// The other nodes, if what they hold is read from them.
+    /// `None` if nothing is read from other nodes.
     pub peers: Option<Peers>,
-    /// What transforms cost, if the job has any; without it they take no time.
+    /// `None` if transforms take no time.
     pub transforms: Option<TransformCosts>,
-    /// What a rank computes in a training step, loading excluded. A step takes as long as its slowest
-    /// rank of the node.
+    /// The time that a rank computes in a training step, without loading. A step takes as long as its
+    /// slowest rank of the node.
     pub step_time: LatencyQuantiles,
-    /// What the training does between steps now and then, reading nothing.
+    /// The pauses of the training between steps, in which it reads nothing.
     pub pause: Option<Pause>,
-    /// How long the agent reads before the training begins.
+    /// The time that the agent reads before the training begins.
     pub head_start: Nanoseconds,
-    /// Of everything that is drawn at random.
     pub seed: u64,
 }
 

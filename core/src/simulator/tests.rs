@@ -107,7 +107,6 @@ fn gap_reads_the_least_that_any_policy_can() {
     }
 }
 
-/// What most of the stall of a run is put down to.
 fn chief_cause(outcome: &Outcome) -> StallCause {
     let mut causes = StallBreakdown::default();
     for epoch in &outcome.epochs {
@@ -356,7 +355,7 @@ fn threads_and_slow_reads_cost_what_the_closed_form_says() {
     assert!((1800..1840).contains(&duration(16)), "{} ms", duration(16));
 }
 
-/// Rates of a disk that needs many reads to be fast, and of a server that bears no crowd.
+/// Rates of a disk that needs many reads to be fast, and of a server that gets slower with many.
 fn curves() -> [LinkModel; 3] {
     let link = |points: &[(u32, u64)], latency| LinkModel {
         throughput: table(points),
@@ -495,7 +494,7 @@ fn threads_that_are_short_are_what_ranks_wait_for_and_two_wait_half_as_long_as_o
     assert!((1_990_000_000..2_010_000_000).contains(&count.time.0), "{count:?}");
 }
 
-/// A job of one rank with two threads, whose samples take 3 ms on average, and how many batches it stages at most.
+/// A job of one rank with two threads, whose samples take 3 ms on average.
 fn transforming(rare: LatencyQuantiles, staged_max: u32) -> Outcome {
     let mut settings = settings(policy::Kind::Gap, 800, 1, Vec::new());
     settings.tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max: share(&settings, 150) }];

@@ -29,11 +29,11 @@ pub trait Observer {
     /// Whether the observer is told anything at all.
     const LISTENS: bool = true;
 
-    /// Takes note of a step that starts. The run ends if this breaks.
+    /// Called when a step starts. The run ends if this breaks.
     fn step(&mut self, step: &StepOutcome) -> ControlFlow<Self::Stop>;
 }
 
-/// An observer that is told nothing.
+/// Is told nothing.
 impl Observer for () {
     type Stop = Infallible;
 
@@ -54,70 +54,55 @@ impl Observer for Vec<StepOutcome> {
     }
 }
 
-/// Where a read came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
-    /// The cold store.
     Cold,
-    /// Another node.
     Peers,
-    /// A tier of the node.
     Tier(TierId),
 }
 
-/// The bytes of one sample, and where they came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Read {
     source: Source,
     len: Bytes,
 }
 
-/// The sums of the reads of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepOutcome {
-    /// The epoch of the step.
     pub epoch: Epoch,
-    /// The step within its epoch.
     pub step: Step,
-    /// When the step before had ended.
+    /// The time at which the previous step had ended.
     pub needed: Nanoseconds,
-    /// How long the ranks waited for the last of their batches.
+    /// The time that the ranks waited for the last of their batches.
     pub stall: Nanoseconds,
-    /// Rank by rank of the node.
+    /// In the order of the ranks of the node.
     pub ranks: Vec<RankStep>,
 }
 
 impl StepOutcome {
-    /// Bytes read from the cold store.
     #[must_use]
     pub fn cold(&self) -> Bytes {
         Bytes(self.ranks.iter().map(|rank| rank.cold.0).sum())
     }
 
-    /// Bytes read, wherever from.
     #[must_use]
     pub fn demand(&self) -> Bytes {
         Bytes(self.ranks.iter().map(|rank| rank.demand().0).sum())
     }
 }
 
-/// What one rank read for one step. A batch that was refused counts nothing.
+/// The reads of one rank for one step. A batch that was refused counts nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankStep {
-    /// The rank of the batch.
     pub rank: Rank,
-    /// Samples in the batch.
     pub samples: u32,
-    /// Bytes from the cold store.
     pub cold: Bytes,
-    /// Bytes from other nodes.
     pub received: Bytes,
-    /// Bytes from each tier, by [`TierId`].
+    /// By [`TierId`].
     pub from_tier: Vec<Bytes>,
 }
 
 impl RankStep {
-    /// Bytes of the batch.
     #[must_use]
     pub fn demand(&self) -> Bytes {
         let local = self.from_tier.iter().map(|bytes| bytes.0).sum::<u64>();
@@ -125,7 +110,6 @@ impl RankStep {
     }
 }
 
-/// A step that starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Started {
     pub(super) epoch: Epoch,
@@ -134,30 +118,28 @@ pub(super) struct Started {
     pub(super) stall: Nanoseconds,
 }
 
-/// Where in staging a sample goes: empty samples may share an offset.
+/// The place of a sample in staging: empty samples may share an offset.
 type Destination = (Rank, Bytes, SampleId);
 
-/// A read that was given out.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InFlight {
     to: Destination,
     read: Read,
 }
 
-/// The reads of everything that is staged.
 #[derive(Debug)]
 pub(super) struct Trace<'a, O> {
     observer: &'a mut O,
     ranks: Vec<Rank>,
     tiers: usize,
     arrivals: Arrivals,
-    /// What arrived of the batch that is leased.
+    /// Of the batch that is leased.
     arrived: Vec<Arrived>,
     leased: BTreeMap<BatchId, Vec<Read>>,
     ahead: Ahead,
 }
 
-/// The samples that were fetched ahead and not staged since, a bit each.
+/// The samples that were fetched ahead and not staged since, one bit each.
 #[derive(Debug)]
 struct Ahead(Vec<u64>);
 
@@ -195,7 +177,7 @@ impl<'a, O: Observer> Trace<'a, O> {
         }
     }
 
-    /// Notes an operation that is given out. Returns what [`Self::completed`] is to be told when it ends.
+    /// Notes an operation that is given out. Returns the argument of [`Self::completed`] for its end.
     pub(super) fn started(&mut self, operation: &Operation) -> Option<InFlight> {
         let (sample, source, to) = match operation {
             Operation::Fetch { sample, to, .. } if O::LISTENS => (sample, Source::Cold, to),
@@ -232,7 +214,7 @@ impl<'a, O: Observer> Trace<'a, O> {
         self.arrivals.add(to, read);
     }
 
-    /// Tells the sums of the reads of a step.
+    /// Reports the sums of the reads of a step.
     pub(super) fn start(&mut self, started: Started) -> ControlFlow<O::Stop> {
         if !O::LISTENS {
             return ControlFlow::Continue(());

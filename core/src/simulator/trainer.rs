@@ -14,7 +14,6 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// What follows from an answer, or from the end of a step.
 #[derive(Debug, Default)]
 pub(super) struct Reaction {
     pub(super) events: Vec<Event>,
@@ -22,12 +21,10 @@ pub(super) struct Reaction {
     pub(super) started: Option<Started>,
 }
 
-/// One rank of the training.
 #[derive(Debug)]
 struct RankState {
     rank: Rank,
     connection: ConnectionId,
-    /// The batch to ask for next.
     next: Option<BatchId>,
     /// The lease of each batch that was answered; `None` if it was refused.
     answered: BTreeMap<BatchId, Option<LeaseId>>,
@@ -35,14 +32,12 @@ struct RankState {
     is_admitted: bool,
 }
 
-/// All ranks of a node in lock-step.
 #[derive(Debug)]
 pub(super) struct Trainer {
     order: Spec,
     window: u32,
     step_time: LatencyQuantiles,
     pause: Option<Pause>,
-    /// Steps that were computed.
     steps: u64,
     draws: Draws,
     ranks: Vec<RankState>,
@@ -85,7 +80,6 @@ impl Trainer {
         }
     }
 
-    /// The epoch of the step that is computed, or waited for.
     pub(super) fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -96,7 +90,6 @@ impl Trainer {
         self.ranks.iter().map(attach).collect()
     }
 
-    /// Takes an answer of the session.
     pub(super) fn handle(&mut self, answer: &Answer, now: Nanoseconds) -> Reaction {
         let (order, window) = (self.order, self.window);
         let events = match answer {
@@ -122,7 +115,7 @@ impl Trainer {
         reaction
     }
 
-    /// Ends the step that all ranks computed, and asks for what comes next.
+    /// Ends the step that all ranks computed, and asks for the next batches.
     pub(super) fn end_step(&mut self, now: Nanoseconds) -> Reaction {
         let (order, window, current) = (self.order, self.window, (self.epoch, self.step));
         let mut events = Vec::new();
@@ -192,7 +185,6 @@ impl Trainer {
         outcomes
     }
 
-    /// Starts to compute if every rank has its batch.
     fn start_step(&mut self, now: Nanoseconds) -> Reaction {
         let (epoch, step) = (self.epoch, self.step);
         let has_batch = |state: &RankState| {
@@ -220,7 +212,7 @@ impl Trainer {
         Reaction { events, step_ends_at: Some(ends_at), started: Some(started) }
     }
 
-    /// How long the slowest rank computes, and pauses.
+    /// The time of the slowest rank, and of a pause if one is due.
     fn step_time(&mut self) -> Nanoseconds {
         let (spread, draws) = (&self.step_time, &mut self.draws);
         let step = self.ranks.iter().map(|_| spread.draw(draws)).max().unwrap_or_default();
@@ -234,8 +226,8 @@ impl Trainer {
     }
 }
 
-/// How long the transforms of an epoch keep each thread busy at least: what came from the cold store without need
-/// was transformed without need, too, if tiers hold the prepared form.
+/// The least time for which the transforms of an epoch keep each thread busy. If tiers hold the prepared
+/// form, samples that came from the cold store without need were transformed without need, too.
 fn transforming(settings: &Settings, read: &EpochProgress, minimal_cold: Bytes) -> Nanoseconds {
     let Some(transform) = &settings.transform else { return Nanoseconds(0) };
     let [stored, prepared] = read.transforms.map(|count| u128::from(count.time.0));
@@ -256,7 +248,7 @@ fn transforming(settings: &Settings, read: &EpochProgress, minimal_cold: Bytes) 
     Nanoseconds(u64::try_from(each).unwrap_or(u64::MAX))
 }
 
-/// What so many bytes of samples, as tiers hold them, are in the cold store.
+/// The length in the cold store of samples that take `held` bytes in tiers.
 fn stored_part(settings: &Settings, held: Bytes) -> Bytes {
     let Some(transform) = &settings.transform else { return held };
     let sum = |lens: &[Bytes]| lens.iter().map(|len| u128::from(len.0)).sum::<u128>();

@@ -9,15 +9,14 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// The random numbers of transforms; links have smaller ones.
+/// The stream of random numbers of transforms; links have lower ones.
 const STREAM: u64 = 1 << 33;
 
-/// The threads of a node that transform.
 #[derive(Debug)]
 pub(super) struct Transforms {
     costs: TransformCosts,
     draws: Draws,
-    /// When each thread is free.
+    /// The time at which each thread is free.
     free_at: Vec<Nanoseconds>,
 }
 
@@ -30,7 +29,7 @@ impl Transforms {
         }
     }
 
-    /// When a transform ends that is given out now, and for how long a thread works at it.
+    /// The end of a transform that is given out now, and the time that a thread works at it.
     pub(super) fn carry_out(
         &mut self,
         form: Form,

@@ -44,46 +44,40 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// The tier of a sample that its holder has not.
+/// The tier of a sample that its holder does not have.
 const OUT: u8 = u8::MAX;
 
-/// What one node reads in an epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeReads {
-    /// Read from its own tiers, fastest first.
+    /// From its own tiers, fastest first.
     pub tiers: Vec<Amount>,
-    /// Read from other nodes.
     pub received: Amount,
-    /// Read by other nodes from this one.
+    /// Reads of other nodes from this one.
     pub sent: Amount,
-    /// Read from the cold store.
     pub cold: Amount,
     /// The part of `cold` that a lost node held.
     pub lost: Amount,
-    /// The part of `cold` that its holder has not, or has on a disk.
+    /// The part of `cold` that its holder does not have, or has on a disk.
     pub absent: Amount,
-    /// The part of `cold` that trainers read by themselves because their node is lost.
+    /// The part of `cold` that trainers read themselves because their node is lost.
     pub unattended: Amount,
 }
 
-/// One epoch of all nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EpochReads {
-    /// The number of the epoch.
     pub epoch: Epoch,
     /// Steps of each rank.
     pub steps: u32,
-    /// What each node reads, by its number.
+    /// By node number.
     pub nodes: Vec<NodeReads>,
-    /// The cold bytes that none can avoid, of nodes that are there when the epoch begins.
+    /// The cold bytes that no policy can avoid, of nodes that are there when the epoch begins.
     pub minimal_cold: Bytes,
-    /// The times of the training.
     pub times: Times,
-    /// Who the training waited for longest, if it waited.
+    /// The link that the training waited for longest; `None` if it did not wait.
     pub slowest: Option<Slowest>,
 }
 
-/// All nodes of a job, simulated epoch by epoch.
+/// Simulated epoch by epoch.
 #[derive(Debug)]
 pub struct WholeJob {
     order: Spec,
@@ -92,9 +86,9 @@ pub struct WholeJob {
     tiers: Vec<Tier>,
     partition: Partition,
     holders: Option<Holders>,
-    /// In which tier of its holder each sample lies.
+    /// The tier of its holder in which each sample lies.
     tier_of: Vec<u8>,
-    /// Free bytes of every tier of every node, node by node.
+    /// Of every tier of every node, node by node.
     free: Vec<u64>,
     is_gone: Vec<bool>,
     changes: VecDeque<Felt>,
@@ -106,16 +100,11 @@ pub struct WholeJob {
     depth: u32,
     steps: u64,
     next: Epoch,
-    /// The latest epoch that is divided among the nodes.
     divided: Epoch,
 }
 
 impl WholeJob {
     /// A job before its first read, with empty tiers and all nodes there.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError`] names the reason.
     pub fn try_new(setting: Setting) -> Result<Self, SettingError> {
         let changes = setting.validated()?;
         let room = Bytes(setting.tiers.iter().fold(0, |sum, it| sum.saturating_add(it.room.0)));
@@ -149,18 +138,18 @@ impl WholeJob {
         })
     }
 
-    /// The changes that have not been felt, in order.
+    /// The changes that were not felt yet, in order.
     pub fn changes(&self) -> impl Iterator<Item = &Felt> {
         self.changes.iter()
     }
 
-    /// The epoch that is simulated next.
     #[must_use]
     pub fn next(&self) -> Epoch {
         self.next
     }
 
-    /// Simulates the next epoch, whose order is `order`; `step` is called after each step, and may end it.
+    /// Simulates the next epoch, whose order is `order`. `step` is called after each step, and may end the
+    /// simulation.
     pub fn epoch<B>(
         &mut self,
         order: &EpochOrder,
@@ -193,7 +182,7 @@ impl WholeJob {
         ControlFlow::Continue(EpochReads { epoch, steps, nodes, minimal_cold, times, slowest })
     }
 
-    /// The room of the nodes that are there; none before the first read.
+    /// The room of the nodes that are there; 0 before the first read.
     fn room_there(&self) -> u64 {
         if self.next <= self.order.first(Rank(0)).epoch {
             return 0;
@@ -226,7 +215,7 @@ impl WholeJob {
         Step((steps / 2).max(at_once))
     }
 
-    /// Applies what the batches of a step feel first.
+    /// Applies the changes that the batches of a step feel first.
     fn follow_changes(&mut self, epoch: Epoch, step: Step) {
         let is_felt = |felt: &Felt| felt.from <= (epoch, step);
         while self.changes.front().is_some_and(is_felt) {
@@ -244,7 +233,6 @@ impl WholeJob {
         }
     }
 
-    /// Forgets what a node had.
     fn empty(&mut self, node: NodeId) {
         let Some(holders) = &self.holders else { return };
         for (sample, tier) in (0..).map(SampleId).zip(&mut self.tier_of) {
@@ -257,7 +245,7 @@ impl WholeJob {
         free.iter_mut().zip(&self.tiers).for_each(|(free, tier)| *free = tier.room.0);
     }
 
-    /// Divides an epoch among the nodes; what a node does not hold any more it gives up.
+    /// Divides an epoch among the nodes. A node gives up samples that it does not hold any more.
     fn hold(&mut self, epoch: Epoch) {
         self.divided = epoch;
         let holders = self.partition.after(epoch);
@@ -274,7 +262,6 @@ impl WholeJob {
         }
     }
 
-    /// Reads what all ranks need for a step.
     fn read_step(&mut self, order: &EpochOrder, step: Step) {
         let Some(holders) = self.holders.clone() else { return };
         let world = self.order.world;
@@ -322,7 +309,6 @@ impl WholeJob {
         self.transform_held(node, len);
     }
 
-    /// The length of a sample in the cold store.
     fn stored(&self, sample: SampleId) -> Bytes {
         let stored = self.transforming.as_ref().map_or(&self.sizes, |it| &it.stored);
         stored[sample.0 as usize]
@@ -336,7 +322,7 @@ impl WholeJob {
         }
     }
 
-    /// Transforms a sample that came as nodes hold it.
+    /// Transforms a sample that came in the form in which nodes hold it.
     fn transform_held(&mut self, node: usize, len: Bytes) {
         if let Some(transforming) = &self.transforming {
             self.pace.transform(node, transforming.costs.mean(transforming.cached, len));
@@ -349,7 +335,6 @@ impl WholeJob {
         self.transform_held(node, len);
     }
 
-    /// Puts a sample that a node has read into its fastest tier with room.
     fn keep(&mut self, node: usize, sample: SampleId, len: Bytes) {
         let needed = Space::rounded(len).0;
         let first = node * self.tiers.len();
@@ -363,7 +348,6 @@ impl WholeJob {
 }
 
 impl NodeReads {
-    /// All reads of the node.
     #[must_use]
     pub fn demand(&self) -> Amount {
         let mut demand = self.received;

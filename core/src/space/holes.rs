@@ -13,22 +13,19 @@ use alloc::vec::Vec;
 use self::lengths::Lengths;
 use crate::{hash_table::HashTable, id::ChunkId, space::Piece, units::Bytes};
 
-/// The position of a hole: chunk, and offset from its start.
+/// Chunk, and offset from its start.
 type Position = (ChunkId, u64);
 
 /// Ranges of chunks that are free. No two of them touch.
 #[derive(Debug, Default)]
 pub(super) struct Holes {
-    /// The length of the hole that starts at a position.
     by_start: HashTable<Position, u64>,
-    /// The length of the hole that ends at a position.
     by_end: HashTable<Position, u64>,
     lengths: Lengths,
     free: u64,
 }
 
 impl Holes {
-    /// The sum of all lengths.
     pub(super) fn free(&self) -> u64 {
         self.free
     }
@@ -38,12 +35,10 @@ impl Holes {
         self.by_start.len()
     }
 
-    /// The length of the hole that starts at an offset of a chunk.
     pub(super) fn starting_at(&self, chunk: ChunkId, offset: u64) -> Option<u64> {
         self.by_start.get((chunk, offset))
     }
 
-    /// The length of the hole that ends at an offset of a chunk.
     pub(super) fn ending_at(&self, chunk: ChunkId, end: u64) -> Option<u64> {
         self.by_end.get((chunk, end))
     }
@@ -62,7 +57,7 @@ impl Holes {
         self.free -= len;
     }
 
-    /// Takes bytes from the start of the hole that starts at an offset.
+    /// Takes bytes from the start of the hole of `len` bytes at `offset`.
     pub(super) fn cut(&mut self, chunk: ChunkId, offset: u64, len: u64, taken: u64) {
         let left = len - taken;
         let end = self.by_end.get_mut((chunk, offset + len)).filter(|_| left > 0);
@@ -78,7 +73,7 @@ impl Holes {
         self.free -= taken;
     }
 
-    /// Adds bytes before the hole that starts behind them.
+    /// Adds bytes at `offset`, before the hole of `len` bytes that starts behind them.
     pub(super) fn prepend(&mut self, chunk: ChunkId, offset: u64, added: u64, len: u64) {
         let (start, whole) = (offset + added, added + len);
         self.by_start.remove((chunk, start));
@@ -89,7 +84,7 @@ impl Holes {
         self.free += added;
     }
 
-    /// Adds bytes behind the hole that ends before them.
+    /// Adds bytes at `offset`, behind the hole of `len` bytes that ends there.
     pub(super) fn append(&mut self, chunk: ChunkId, offset: u64, added: u64, len: u64) {
         let (start, whole) = (offset - len, added + len);
         self.by_end.remove((chunk, offset));
@@ -100,17 +95,17 @@ impl Holes {
         self.free += added;
     }
 
-    /// The shortest hole of at least `needed` bytes, the one in the lowest place of several.
+    /// The shortest hole of at least `needed` bytes; the lowest of several.
     pub(super) fn best_fit(&self, needed: u64) -> Option<Piece> {
         self.lengths.best_fit(needed).map(|(len, chunk, offset)| piece(chunk, offset, len))
     }
 
-    /// The holes, the longest first, and of equal ones the one in the highest place.
+    /// The longest hole first; of equal ones the highest.
     pub(super) fn longest_first(&self) -> impl Iterator<Item = Piece> + '_ {
         self.lengths.descending().map(|(len, chunk, offset)| piece(chunk, offset, len))
     }
 
-    /// The holes of a chunk in ascending order. Linear in all holes.
+    /// In ascending order. Linear in all holes.
     pub(super) fn of_chunk(&self, chunk: ChunkId) -> Vec<Piece> {
         let of_chunk = self.by_start.iter().filter(|((of, _), _)| *of == chunk);
         let mut holes: Vec<Piece> =
@@ -133,7 +128,6 @@ mod tests {
     use super::*;
     use crate::space::GRAIN;
 
-    /// Whether a hole would touch or overlap one that is there.
     fn touches(holes: &BTreeMap<Position, u64>, (chunk, offset): Position, len: u64) -> bool {
         holes.iter().any(|((other, start), other_len)| {
             *other == chunk && *start <= offset + len && offset <= start + other_len

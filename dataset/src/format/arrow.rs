@@ -27,7 +27,6 @@ use super::{FormatError, Order, Range, ReadAt, Table, piece::malformed};
 
 const FILE_MAGIC: &[u8; 6] = b"ARROW1";
 
-/// The messages of a file or stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// The schema as a message. Polars writes files that have it in the footer alone; then a reader
@@ -39,14 +38,11 @@ pub struct Layout {
     pub dictionaries: Vec<Range>,
     /// The samples: the record batches in their order.
     pub batches: Vec<Range>,
-    /// Number of rows of each batch.
     pub rows: Vec<u64>,
-    /// The columns of all batches.
     pub table: Table,
 }
 
 impl Layout {
-    /// Nothing but these columns.
     fn of(columns: Vec<(String, String)>) -> Self {
         let columns = columns.into_iter().map(|(name, of)| (name, Some(of))).collect();
         Self {

@@ -19,7 +19,6 @@ use super::{
 /// `CURRENT_VERSION` of `ffcv/types.py`; FFCV refuses every other.
 const VERSION: u16 = 2;
 
-/// Bytes of the header.
 const HEADER_BYTES: usize = 24;
 
 /// Type, name and arguments of a field: 1 + 16 + 1024 bytes.
@@ -28,17 +27,12 @@ const FIELD_BYTES: u64 = 1041;
 /// Sample, place and size, each of 8 bytes.
 const ENTRY_BYTES: usize = 24;
 
-/// Entries of the table that are read at a time.
 const ENTRIES_AT_ONCE: usize = 1024;
 
-/// The properties of an FFCV file, according to its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beton {
-    /// Number of samples in the file.
     pub samples: u64,
-    /// Number of fields of a sample.
     pub fields: u16,
-    /// Bytes of a page.
     pub page_bytes: u32,
     /// Number of parts of pages that samples own.
     pub allocations: u64,
@@ -153,7 +147,6 @@ mod tests {
         std::fs::read(format!("{folder}/bytes.beton")).unwrap()
     }
 
-    /// The message for the fixture with these bytes at `at`.
     #[track_caller]
     fn check_refused(at: usize, bytes: &[u8], expected: &str) {
         let mut object = fixture();

@@ -1,4 +1,4 @@
-//! Takes a sample of several fields apart: into the one that a transform makes a row of, and the others.
+//! Takes a sample of several fields apart: the field that a transform makes a row of, and the others.
 //!
 //! For any bytes it terminates, does not panic, and takes memory in proportion to them.
 
@@ -14,73 +14,44 @@ use super::{
     webdataset,
 };
 
-/// A field of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Field<'a> {
     /// The extension of its member, or the key of its feature or column.
     pub name: String,
-    /// What it holds.
     pub value: Value<'a>,
 }
 
-/// What a field holds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value<'a> {
     /// The content of a member, whose name says what it is.
     Member(&'a [u8]),
     /// A column in an encoding of MDS.
     Encoded {
-        /// The name of the encoding.
         encoding: String,
-        /// The column.
         bytes: &'a [u8],
     },
-    /// A feature of a `tf.train.Example`.
     Feature(Feature<'a>),
 }
 
-/// Why a sample has no field to transform.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FieldError {
-    /// The sample is damaged, or of another format.
     #[error("its fields cannot be read")]
     Format(#[from] FormatError),
-    /// Nothing was named, and it is not clear what is meant.
     #[error(
         "{images} of its fields are images; name one of {} as `transform.field`", listed(.fields)
     )]
-    Unclear {
-        /// How many are images.
-        images: usize,
-        /// The names of all fields.
-        fields: Vec<String>,
-    },
-    /// The field that was named is not there.
+    Unclear { images: usize, fields: Vec<String> },
     #[error("it has no field `{named}` (`transform.field`); it has {}", listed(.fields))]
-    Missing {
-        /// The field that was named.
-        named: String,
-        /// The names of all fields.
-        fields: Vec<String>,
-    },
-    /// The field that was named is no piece of bytes.
+    Missing { named: String, fields: Vec<String> },
     #[error("its field `{named}` (`transform.field`) is not one piece of bytes")]
-    NoBytes {
-        /// The field that was named.
-        named: String,
-    },
+    NoBytes { named: String },
 }
 
 fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// All fields of a sample, in its order.
-///
-/// # Errors
-///
-/// [`FormatError`] if the bytes are not those of a sample.
 pub fn split<'a>(container: &Container, sample: &'a [u8]) -> Result<Vec<Field<'a>>, FormatError> {
     match container {
         Container::WebDataset => {
@@ -106,8 +77,8 @@ pub fn split<'a>(container: &Container, sample: &'a [u8]) -> Result<Vec<Field<'a
     }
 }
 
-/// Which of the fields is transformed: the one of this name, or the only image. Where the name or the type of a
-/// field says that it is one, the first bytes of the others do not count.
+/// The index of the field that is transformed: the one of this name, or the only image. If the name or the
+/// type of a field says that it is an image, the first bytes of the others are not looked at.
 ///
 /// # Errors
 ///
@@ -130,11 +101,6 @@ fn which<'a>(fields: &[Field<'a>], is_image: impl Fn(&Field<'a>) -> bool) -> Vec
     (0..fields.len()).filter(|at| is_image(&fields[*at])).collect()
 }
 
-/// The bytes of the field that is transformed.
-///
-/// # Errors
-///
-/// [`FieldError`] if the sample has no such field.
 pub fn transformed<'a>(
     container: &Container,
     sample: &'a [u8],
@@ -146,7 +112,6 @@ pub fn transformed<'a>(
 }
 
 impl<'a> Field<'a> {
-    /// Its bytes, if they are one piece.
     fn bytes(&self) -> Option<&'a [u8]> {
         match &self.value {
             Value::Member(bytes) | Value::Encoded { bytes, .. } => Some(bytes),

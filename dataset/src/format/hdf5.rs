@@ -22,23 +22,18 @@ use super::{
 
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 
-/// A dataset in an HDF5 file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dataset {
-    /// Path of the dataset in the file.
     pub path: String,
     /// The type of the elements, in NumPy's notation; structures as `{x: <f4, y: <i2}`.
     pub dtype: String,
     /// Number of elements of each axis; never empty.
     pub shape: Vec<u64>,
-    /// The rows or chunks that are samples.
     pub samples: Samples,
 }
 
-/// The samples of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Samples {
-    /// The rows along the first axis.
     Rows(Records),
     /// The chunks, in row-major order of their coordinates.
     Chunks(Chunks),
@@ -57,10 +52,8 @@ pub struct Chunks {
     pub chunks: Vec<Chunk>,
 }
 
-/// A chunk of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// The stored bytes of the chunk.
     pub range: Range,
     /// Coordinates of its first element in the dataset.
     pub coordinates: Vec<u64>,
@@ -69,7 +62,6 @@ pub struct Chunk {
 }
 
 impl Dataset {
-    /// What the file says about each of its samples.
     #[must_use]
     pub fn stated(&self) -> Stated {
         let (shape, filters) = match &self.samples {
@@ -82,7 +74,7 @@ impl Dataset {
         Stated::Elements(Elements { dtype: self.dtype.clone(), shape: Some(shape), filters })
     }
 
-    /// The chunks that were stored without some of the filters, which their bytes do not tell.
+    /// A note on chunks that were stored without some of the filters; the bytes do not tell that.
     #[must_use]
     pub fn note(&self) -> Option<String> {
         let Samples::Chunks(Chunks { filters, chunks, .. }) = &self.samples else { return None };
@@ -156,7 +148,6 @@ pub fn parse(output: &[u8], object: &dyn ReadAt) -> Result<Dataset, FormatError>
     Ok(Dataset { path, dtype, shape, samples })
 }
 
-/// `item_bytes` times the lengths of all axes.
 fn bytes_of(item_bytes: u64, axes: &[u64]) -> Result<u64, FormatError> {
     let bytes = axes.iter().try_fold(item_bytes, |bytes, &axis| bytes.checked_mul(axis));
     bytes.ok_or_else(|| {

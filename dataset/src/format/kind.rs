@@ -9,14 +9,11 @@ use tierfeed_core::units::Bytes;
 
 use super::parquet::Unit;
 
-/// The format of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     /// One directory per class, one image file per sample, as torchvision's `ImageFolder`.
     ImageFolder,
-    /// Every selected file is a sample.
     Files(Files),
-    /// Files of records that all have the same size.
     Raw(Raw),
     /// `TFRecord` files: one sample per record, or per file if it is compressed.
     TfRecord(Compression),
@@ -44,7 +41,6 @@ pub enum Format {
     Arrow,
     /// HDF5 files: a sample is a row or a chunk of one dataset in them.
     Hdf5 {
-        /// The path of the dataset in each file.
         dataset: String,
     },
     /// LMDB environments, each staged as a whole.
@@ -53,7 +49,6 @@ pub enum Format {
     Ffcv,
 }
 
-/// Selects the files that are samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Files {
     /// Files whose path below the source matches a pattern such as `**/*.npz`, in the order of
@@ -63,7 +58,6 @@ pub enum Files {
     Manifest(PathBuf),
 }
 
-/// Records of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Raw {
     /// The size of a record, at least 1; for tokens the sequence length times the bytes of one.
@@ -86,16 +80,13 @@ pub enum Rest {
 /// The compression of a file as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// The file is not compressed.
     None,
     /// gzip: only the file as a whole can be read.
     Gzip,
 }
 
-/// The part of a Parquet file that is a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parquet {
-    /// Row group or column chunk.
     pub unit: Unit,
     /// The columns that are read, by their dotted paths; all columns if empty.
     pub columns: Vec<String>,

@@ -32,27 +32,24 @@ const WORD_BYTES: u64 = 4;
 pub struct Index {
     /// The chunks, in the order of the dataset.
     pub chunks: Vec<Chunk>,
-    /// The kind of the chunks.
     pub content: Content,
-    /// The leaves of an item, in the order in which they lie; `None` for tokens, or if the index does not say it.
+    /// The leaves of an item, in the order in which they lie; `None` for tokens, or if the index does not say
+    /// it.
     pub leaves: Option<Vec<Column>>,
 }
 
-/// The kind of the chunks of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// The chunks hold items, for [`ranges`].
     Items,
     /// The chunks hold tokens, for [`token_blocks`].
     Tokens {
-        /// Bytes of a token.
         token_bytes: NonZeroU64,
         /// The type of a token, in NumPy's spelling.
         dtype: &'static str,
     },
 }
 
-/// A file of items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
     /// Its path, relative to the folder of the index.
@@ -61,7 +58,6 @@ pub struct Chunk {
     pub items: u32,
     /// Size in bytes according to the index; older writers do not count the table of offsets.
     pub bytes: u64,
-    /// Number of tokens, if it has tokens.
     pub tokens: Option<u64>,
 }
 
@@ -140,7 +136,6 @@ fn expect_whole(object: &dyn ReadAt, chunk: &Chunk) -> Result<(), FormatError> {
     Err(FormatError::Truncated { what: "the chunk", at: 0, needed: chunk.bytes, found })
 }
 
-/// Whether the object ends with a table of rows that begins at `start`.
 fn ends_with_rows(object: &dyn ReadAt, start: u64) -> Result<bool, FormatError> {
     let mut tail = [0; 12];
     let tail_at = object.len().checked_sub(tail.len() as u64).filter(|at| *at >= start);

@@ -34,13 +34,11 @@ const PAGE_BYTES: std::ops::RangeInclusive<u32> = 512..=0x8000;
 /// The properties of an LMDB data file, according to its meta pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Environment {
-    /// Bytes of a page.
     pub page_bytes: u32,
     /// Entries of the unnamed database: keys, and the named databases if there are any.
     pub entries: u64,
     /// Bytes of the file that may be in use; the bytes behind them are not.
     pub used_bytes: u64,
-    /// The last committed transaction.
     pub transaction: u64,
 }
 
@@ -125,7 +123,6 @@ mod tests {
         std::fs::read(format!("{folder}/{name}.mdb")).unwrap()
     }
 
-    /// The message for the fixture with these bytes at `at`.
     #[track_caller]
     fn check_refused(at: usize, bytes: &[u8], expected: &str) {
         let mut object = fixture("two");

@@ -24,7 +24,6 @@ use tierfeed_transform::container::Column;
 
 use super::{FormatError, Range, ReadAt, offset_table};
 
-/// A file of samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
     /// Its path, relative to the folder of the index; may contain folders.
@@ -33,7 +32,6 @@ pub struct Shard {
     pub bytes: u64,
     /// Number of samples according to the index.
     pub samples: u32,
-    /// The compressed form, if it was written.
     pub compressed: Option<Compressed>,
     /// Its hashes by name, hexadecimal, as the index has them.
     pub hashes: Vec<(String, String)>,
@@ -43,7 +41,6 @@ pub struct Shard {
     pub label: Option<LabelColumn>,
 }
 
-/// The compressed form of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compressed {
     /// Its path, relative to the folder of the index.

@@ -22,7 +22,6 @@ const POINTER_BYTES: u64 = 8;
 /// The type of a token by its code, from code 1 on, in NumPy's spelling; each ends with its bytes.
 const TOKEN_TYPES: [&str; 8] = ["|u1", "|i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"];
 
-/// The header of an index.
 struct Head {
     dtype: &'static str,
     sequences: u64,
@@ -35,7 +34,6 @@ struct Head {
 /// # Errors
 ///
 /// [`FormatError::Index`] if `index` is invalid, or not that of `object`.
-#[expect(clippy::missing_panics_doc, reason = "each of the types ends with its bytes")]
 pub fn ranges(index: &dyn ReadAt, object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
     let head = head(index)?;
     let token_bytes = head.dtype[2..].parse().expect("each type ends with its bytes");

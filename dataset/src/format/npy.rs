@@ -33,10 +33,8 @@ const HEADER_BYTES_EXPECTED: u32 = 512;
 /// NumPy's `MAXDIMS` of version 2.
 const AXES_MAX: usize = 64;
 
-/// An array, and the rows that are its samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Array {
-    /// The rows along the first axis.
     pub records: Records,
     /// The type of the elements, in the spelling of the file.
     pub dtype: String,
@@ -45,7 +43,6 @@ pub struct Array {
 }
 
 impl Array {
-    /// What the file says about each row.
     #[must_use]
     pub fn stated(&self) -> Stated {
         let (dtype, shape) = (self.dtype.clone(), Some(self.shape[1..].to_vec()));

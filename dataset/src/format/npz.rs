@@ -57,7 +57,6 @@ pub fn check(object: &dyn ReadAt, members: &[String]) -> Result<(), FormatError>
     find(object, members)?.iter().try_for_each(|member| check::member(object, member))
 }
 
-/// A member that is a sample.
 #[derive(Debug)]
 struct Member {
     range: Range,
@@ -102,7 +101,6 @@ fn quoted(entry: &Entry) -> String {
     format!("the member {}", some_of([entry.name.as_str()]))
 }
 
-/// The indexes of the requested members.
 fn chosen(directory: &Directory, members: &[String]) -> Result<Vec<usize>, FormatError> {
     let entries = &directory.entries;
     if members.is_empty() {

@@ -5,7 +5,6 @@
 
 use super::{FormatError, Range, ReadAt, read_ahead::ReadAhead};
 
-/// Bytes of the number of samples, and of each offset.
 const WORD_BYTES: u64 = 4;
 
 /// The samples of an object, and the end of the last one.

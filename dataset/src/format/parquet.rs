@@ -25,7 +25,6 @@ use super::{
     piece::{malformed, refuse_overlap, some_of},
 };
 
-/// The unit of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// All rows of a row group, with all its columns or those selected.
@@ -34,13 +33,11 @@ pub enum Unit {
     ColumnChunk,
 }
 
-/// The samples of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// Row groups in the order of the file, and within each the columns in the order of the
     /// selection or else of the file.
     pub ranges: Vec<Range>,
-    /// Number of rows of each sample.
     pub rows: Vec<u64>,
     /// The paths of the selected columns, with dots; chunk `i` holds column `i % columns.len()`.
     pub columns: Vec<String>,
@@ -89,7 +86,7 @@ pub fn ranges(object: &dyn ReadAt, unit: Unit, columns: &[String]) -> Result<Lay
 }
 
 impl Layout {
-    /// What the file says about the rows of its samples; `None` if it has none.
+    /// The file's statement about the rows of its samples; `None` if it makes none.
     #[must_use]
     pub(crate) fn stated(&self, unit: Unit, is_selected: bool) -> Option<Stated> {
         let order = match unit {
@@ -128,7 +125,6 @@ fn hull(chunks: &[Chunk]) -> (u64, u64) {
     }
 }
 
-/// The indexes of the selected columns.
 fn select(paths: &[Vec<String>], columns: &[String]) -> Result<Vec<usize>, FormatError> {
     if paths.is_empty() {
         return Err(FormatError::Unsupported {

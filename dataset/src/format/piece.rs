@@ -22,7 +22,6 @@ pub(super) fn end_of(
     Ok(needed)
 }
 
-/// Reads `len` bytes at `at`, at most `most`.
 pub(super) fn read(
     object: &dyn ReadAt,
     what: &'static str,
@@ -60,13 +59,11 @@ pub(super) struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// Reads the first bytes, at most `most`.
     pub(super) fn head(object: &'a dyn ReadAt, most: u32) -> Result<Self, FormatError> {
         let len = object.len().min(u64::from(most));
         Ok(Self { object, part: read(object, "the start", 0, len, most)?, at: 0 })
     }
 
-    /// Reads the last bytes, at most `most`.
     pub(super) fn tail(object: &'a dyn ReadAt, most: u32) -> Result<Self, FormatError> {
         let len = object.len().min(u64::from(most));
         let at = object.len() - len;
@@ -90,7 +87,6 @@ impl ReadAt for Window<'_> {
     }
 }
 
-/// The `N` bytes at `at`, if there are so many.
 pub(super) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
@@ -136,7 +132,6 @@ pub(super) fn refuse_overlap<'a>(
     }
 }
 
-/// The first few of `names`, for a message.
 pub(super) fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 8;
     let mut names = names.into_iter();

@@ -8,7 +8,7 @@ use std::io;
 
 use super::ReadAt;
 
-/// Divisors of the cost of a read: for the smallest and the largest read.
+/// Divisors of the cost of a read, which give the smallest and the largest read.
 const AT_LEAST: u64 = 16;
 const AT_MOST: u64 = 4;
 /// Largest read in bytes, independent of the cost of a read.
@@ -19,7 +19,6 @@ const SMALLEST: u64 = 512;
 pub(super) struct ReadAhead<'a> {
     object: &'a dyn ReadAt,
     window: Vec<u8>,
-    /// Offset of the window in the object.
     start: u64,
     /// Size of the next read, if no more is requested.
     ahead: u64,
@@ -30,12 +29,10 @@ impl<'a> ReadAhead<'a> {
         Self { object, window: Vec::new(), start: 0, ahead: smallest(object) }
     }
 
-    /// Number of bytes of the object.
     pub(super) fn object_len(&self) -> u64 {
         self.object.len()
     }
 
-    /// The `len` bytes from `at` on.
     pub(super) fn bytes(&mut self, at: u64, len: usize) -> io::Result<&[u8]> {
         if self.inside(at, len).is_none() {
             self.fill(at, len)?;
@@ -44,7 +41,6 @@ impl<'a> ReadAhead<'a> {
         Ok(&self.window[found])
     }
 
-    /// The `N` bytes from `at` on.
     pub(super) fn array<const N: usize>(&mut self, at: u64) -> io::Result<[u8; N]> {
         let bytes = self.bytes(at, N)?;
         Ok(bytes.try_into().expect("as many bytes as were asked for"))
@@ -118,7 +114,6 @@ mod tests {
 
     use super::*;
 
-    /// Counts reads and bytes.
     struct Counted {
         bytes: Vec<u8>,
         reads: Mutex<Vec<usize>>,

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{FormatError, piece::some_of};
 
-/// What an object says about each of its samples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stated {
@@ -16,7 +15,6 @@ pub enum Stated {
     Table(Table),
 }
 
-/// The elements of a sample.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Elements {
@@ -28,13 +26,11 @@ pub struct Elements {
     pub filters: Vec<String>,
 }
 
-/// The columns of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
     /// Each with its name or path, and its type; `None` for a type that fits any other.
     pub columns: Vec<(String, Option<String>)>,
-    /// Whether their order matters.
     pub order: Order,
 }
 
@@ -42,16 +38,16 @@ pub struct Table {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// It has none: readers find columns by their names.
+    /// Readers find columns by their names, in any order.
     ByName,
-    /// Readers find columns by their place.
+    /// Readers find columns by their position.
     ByPlace,
     /// The user selected the columns in this order.
     Selected,
 }
 
 impl Stated {
-    /// Elements of a type whose number is not stated, such as tokens.
+    /// Elements whose number is not stated, such as tokens.
     pub(crate) fn tokens(dtype: &str) -> Self {
         let dtype = dtype.to_owned();
         Self::Elements(Elements { dtype, shape: None, filters: Vec::new() })
@@ -113,12 +109,11 @@ impl std::fmt::Display for Elements {
 }
 
 impl Table {
-    /// The names or paths of the columns.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.columns.iter().map(|(name, _)| name.as_str())
     }
 
-    /// What `found` has and this one has not, in words, then the reverse.
+    /// A part of `found` that this table does not have, in words, then the part that this one has instead.
     fn difference(&self, found: &Self) -> Option<(String, String)> {
         let ordered = |table: &Self| {
             let mut columns = table.columns.clone();

@@ -86,7 +86,6 @@ pub fn compressed(object: &dyn ReadAt) -> Result<Range, FormatError> {
     })
 }
 
-/// The record that starts at `at`.
 fn record(ahead: &mut ReadAhead<'_>, at: u64) -> Result<Range, FormatError> {
     let found = ahead.object_len();
     let truncated = |what, needed: Option<u64>| FormatError::Truncated {

@@ -37,19 +37,17 @@ use super::{FormatError, Range, ReadAt, read_ahead::for_each_piece};
 
 /// Largest size of a `.cls` member that may be a class: a number with blanks around it.
 const CLASS_BYTES_MAX: u64 = 32;
-/// How far behind the end mark bytes are looked at: `tar` fills the last 10 KiB with zeros.
+/// Number of bytes behind the end mark that are looked at: `tar` fills the last 10 KiB with zeros.
 const BEHIND_BYTES_MAX: u64 = 1 << 20;
 /// Keys that webdataset itself adds to a sample.
 const RESERVED: [&[u8]; 2] = [b"__key__", b"__url__"];
 const BAD: &[u8] = b"__bad__";
 const CLASS: &[u8] = b"cls";
 
-/// A member of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part<'a> {
     /// Its extension in lower case, without the dot before it: `jpg`, `seg.png`.
     pub extension: Vec<u8>,
-    /// The content of the member.
     pub bytes: &'a [u8],
 }
 
@@ -75,12 +73,12 @@ pub fn ranges(object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
     Ok(samples.finish())
 }
 
-/// What is said of a shard whose samples are `found` if bytes follow its end, as after `cat a.tar b.tar`: no reader of
-/// tar sees them.
+/// A note on bytes behind the end of a shard whose samples are `found`, as after `cat a.tar b.tar`; readers
+/// of tar do not see them. `None` if there are none.
 ///
 /// # Errors
 ///
-/// [`FormatError::Read`] if it cannot be read.
+/// Those of [`ranges`].
 pub fn behind_end(object: &dyn ReadAt, found: &[Range]) -> Result<Option<String>, FormatError> {
     let start = found.last().map_or(0, |last| last.offset + last.len);
     let mut members = Members::new(object, start, End::Anywhere);
@@ -157,14 +155,12 @@ pub fn parts(sample: &[u8]) -> Result<Vec<Part<'_>>, FormatError> {
     Ok(parts)
 }
 
-/// Groups members into samples.
 #[derive(Default)]
 struct Samples {
     done: Vec<Range>,
     current: Option<Sample>,
 }
 
-/// The sample that members are added to.
 struct Sample {
     key: Vec<u8>,
     extensions: BTreeSet<Vec<u8>>,
@@ -204,7 +200,6 @@ impl Samples {
         Ok(())
     }
 
-    /// Whether the last added member should be read as a class.
     fn wants_class(&self) -> bool {
         self.current.as_ref().is_some_and(|sample| sample.class_is_last)
     }

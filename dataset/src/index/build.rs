@@ -36,7 +36,6 @@ pub(super) fn draft(
     Ok((Draft { root, kind, format, contents, classes, listing, samples }, notes))
 }
 
-/// The objects of a dataset in their present state.
 pub(super) fn chosen(
     dataset: &Dataset,
     store: &dyn Store,

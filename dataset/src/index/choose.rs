@@ -31,31 +31,25 @@ pub(super) use manifest::hash as manifest_hash;
 /// The objects of a dataset in the order of its samples.
 #[derive(Debug)]
 pub(super) struct Chosen {
-    /// The name of the source in messages.
     pub(super) place: String,
     pub(super) listing: Listing,
     pub(super) classes: Classes,
     /// The hash of the manifest, if there is one.
     pub(super) manifest: Option<u64>,
-    /// Data about each object from outside of it.
     pub(super) sidecars: Sidecars,
-    /// What the user would want to know.
     pub(super) notes: Vec<String>,
     pub(super) passed_over: PassedOver,
 }
 
 impl Chosen {
-    /// The error of object `number`.
     pub(super) fn broken(&self, number: usize, source: FormatError) -> IndexError {
         self.broken_at(&self.listing.listed(number), source)
     }
 
-    /// The error of an object.
     pub(super) fn broken_at(&self, listed: &Listed, source: FormatError) -> IndexError {
         IndexError::Format { object: self.place_at(listed), source }
     }
 
-    /// The name of object `number` in messages.
     pub(super) fn place_of(&self, number: usize) -> String {
         self.place_at(&self.listing.listed(number))
     }
@@ -74,14 +68,11 @@ pub(super) enum Sidecars {
     Nothing,
     /// An index that another tool wrote, for the objects that have one.
     Index(Vec<Option<Listed>>),
-    /// The shards in `index.json`.
     Mds(Vec<mds::Shard>),
-    /// The chunks in `index.json`.
     LitData(litdata::Index),
 }
 
 impl Sidecars {
-    /// The columns that all samples have.
     pub(super) fn columns(&self) -> Option<&[Column]> {
         match self {
             Self::Mds(shards) => mds::columns_of(shards),
@@ -90,7 +81,6 @@ impl Sidecars {
         }
     }
 
-    /// Whether there is such data about object `number`.
     pub(super) fn is_of(&self, number: usize) -> bool {
         match self {
             Self::Nothing => false,
@@ -100,7 +90,7 @@ impl Sidecars {
     }
 }
 
-/// The objects of a source that a dataset uses. What is not taken is counted in `passed_over`.
+/// The objects of a source that a dataset uses. Files that are not taken are noted in `passed_over`.
 pub(super) fn selection<'a>(
     dataset: &Dataset,
     passed_over: &'a PassedOver,
@@ -119,15 +109,14 @@ pub(super) fn selection<'a>(
     Ok(selection)
 }
 
-/// Whether a name is one of those that a format uses, itself or as an index beside.
+/// The test whether a name is one that the format uses for samples.
 pub(crate) fn ends(format: &Format) -> fn(&[u8]) -> bool {
     names(format).0
 }
 
-/// Two questions about a name.
+/// Whether a name is one of samples, and whether it is one of files that are read beside them.
 type Names = (fn(&[u8]) -> bool, fn(&[u8]) -> bool);
 
-/// Whether a format uses a name for samples, and whether it uses it beside them.
 fn names(format: &Format) -> Names {
     let none: fn(&[u8]) -> bool = |_| false;
     match format {
@@ -224,7 +213,6 @@ pub(super) fn look_up(
     })
 }
 
-/// Files by their names, without hidden ones.
 struct Visible<'a> {
     /// Those of samples, and those beside them.
     names: Names,
@@ -257,11 +245,11 @@ impl Selection for Visible<'_> {
     }
 }
 
-/// The files that are in a source and not taken, hidden ones apart; of many the first that were seen.
+/// The files of a source that are not taken because of their names, without hidden ones: the first that were
+/// seen, at most [`PASSED_OVER_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct PassedOver(Mutex<BTreeSet<Vec<u8>>>);
 
-/// Most files that are kept.
 const PASSED_OVER_MAX: usize = 1_000;
 
 impl PassedOver {
@@ -289,7 +277,7 @@ impl PassedOver {
         format!(", and there are other files, such as `{}`{advice}", lossy(first))
     }
 
-    /// What is said of files whose names are like those of samples, and not quite.
+    /// A note on files whose names are similar to those of samples.
     fn note(&self, place: &str, format: &Format) -> Option<String> {
         let word = alike(format)?.as_bytes();
         let is_alike = |path: &&Vec<u8>| {
@@ -309,7 +297,7 @@ impl PassedOver {
     }
 }
 
-/// A part of the names of a format, from which a file that is passed over may be meant as a sample.
+/// A part of the names of a format: a file that is passed over and has it may be meant as a sample.
 fn alike(format: &Format) -> Option<&'static str> {
     Some(match format {
         Format::TfRecord(_) => "tfrec",
@@ -346,7 +334,8 @@ impl Selection for Everything {
 /// Files by a pattern, hidden or not.
 struct Pattern {
     matcher: GlobMatcher,
-    /// Whether its last part is more than `*` or `**`: then it says which files are meant, whatever they end in.
+    /// Whether the last part is more than `*` or `**`: then the pattern says which files are meant, whatever
+    /// their ending.
     names_files: bool,
 }
 
@@ -403,7 +392,7 @@ pub(crate) fn is_index(name: &[u8]) -> bool {
     ends_in(name, &[".idx", ".index"])
 }
 
-/// In any case, as torchvision compares the endings of images.
+/// Ignores upper and lower case, as torchvision does for the endings of images.
 fn ends_in(name: &[u8], ends: &[&str]) -> bool {
     ends.iter().any(|end| {
         let start = name.len().checked_sub(end.len());
@@ -433,8 +422,8 @@ fn without_indexes(listing: &Listing) -> Listing {
     chosen
 }
 
-/// For each object of `chosen` the index beside it in `listing`: the one with the same name, with or without its
-/// extension.
+/// For each object of `chosen` the index beside it in `listing`: the one with the same name, with or without
+/// its extension.
 fn indexes_beside(listing: &Listing, chosen: &Listing) -> Vec<Option<Listed>> {
     let mut indexes: BTreeMap<(&[u8], &[u8]), usize> = BTreeMap::new();
     for (number, directory) in listing.directories.iter().enumerate() {
@@ -456,12 +445,10 @@ fn indexes_beside(listing: &Listing, chosen: &Listing) -> Vec<Option<Listed>> {
     found
 }
 
-/// A name without its last extension.
 fn stem_of(name: &[u8]) -> &[u8] {
     name.iter().rposition(|byte| *byte == b'.').map_or(name, |dot| &name[..dot])
 }
 
-/// The error for a source without samples.
 pub(super) fn no_samples(dataset: &Dataset, passed_over: &PassedOver) -> IndexError {
     let looked_for = match &dataset.format {
         Format::ImageFolder => "images below the directories of classes",

@@ -1,10 +1,10 @@
 //! Finds the objects of a dataset that differ from its index.
 //!
-//! It serves a job that has begun: the job continues with its index after any change of the
-//! dataset, so nothing here fails, and an object that cannot be checked is a difference itself. The
-//! times of directories show where to check, as when an index is opened, and of objects that were
-//! written in place a sample is; the others are found when they are read. Objects are checked and not opened, so that a pipe cannot
-//! block. A bucket is not queried, because its store may be unreachable.
+//! It serves a job that has begun: the job continues with its index after any change of the dataset, so
+//! nothing here fails, and an object that cannot be checked is a difference itself. The times of directories
+//! show which objects to check, as when an index is opened. Of objects that were written in place only a
+//! sample is found here; the others are found when they are read. Objects are checked and not opened, so that
+//! a pipe cannot block. A bucket is not queried, because its store may be unreachable.
 
 use std::{ffi::OsStr, fmt, fs, io, ops::Range, os::unix::ffi::OsStrExt as _, path::Path};
 
@@ -13,19 +13,16 @@ use super::{Index, draft::SourceKind, mtime_ns, path::below};
 /// Number of objects that are checked: some seconds on a slow file server.
 const LOOKED_AT_MAX: u64 = 10_000;
 
-/// Objects in directories that look as they were, of which some are checked nevertheless: if one in a hundred
-/// was written in place, one among these is found nearly always.
+/// Number of objects that are checked in directories without a change: if one object in a hundred was written
+/// in place, one of them is found with a probability of 87 %.
 pub(super) const SAMPLED: usize = 200;
 
-/// Number of objects that are named.
 const NAMED_MAX: usize = 8;
 
-/// The result of comparing an index with its dataset.
 #[derive(Debug, Default)]
 pub struct Differences {
     /// The first objects that differ, in the order of the index.
     pub named: Vec<Difference>,
-    /// Number of objects that differ.
     pub count: u64,
     /// Number of directories that changed, or cannot be checked.
     pub directories: u64,
@@ -33,23 +30,17 @@ pub struct Differences {
     pub unseen: u64,
 }
 
-/// An object that differs from the index.
 #[derive(Debug)]
 pub struct Difference {
-    /// Path of the object.
     pub place: String,
-    /// Kind of the difference.
     pub what: DifferenceKind,
 }
 
-/// How an object differs from the index.
 #[derive(Debug)]
 pub enum DifferenceKind {
-    /// It is not a regular file.
     NoFile,
     /// Its size or time differs.
     Changed,
-    /// It cannot be checked; the error of the system call.
     Unreadable(io::Error),
 }
 
@@ -65,7 +56,7 @@ impl fmt::Display for Difference {
 }
 
 impl Differences {
-    /// Whether no difference was found, as far as directories show.
+    /// Whether no difference was found, as far as directories and the checked objects show.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.directories == 0 && self.count == 0
@@ -125,7 +116,7 @@ pub(super) fn of(index: &Index) -> Differences {
     found
 }
 
-/// Among `count` objects, spread over the index, the first one that is not as it was indexed. A bucket has none.
+/// The first of `count` objects, spread over the index, that is not as it was indexed; `None` for a bucket.
 pub(super) fn first_among(index: &Index, count: usize) -> Option<Difference> {
     let image = &index.image;
     if image.header.source_kind() == SourceKind::Bucket {
@@ -139,7 +130,6 @@ pub(super) fn first_among(index: &Index, count: usize) -> Option<Difference> {
     })
 }
 
-/// The numbers of at most `count` objects.
 fn spread(index: &Index, count: usize) -> impl Iterator<Item = usize> + use<> {
     let objects = index.image.objects();
     (0..objects).step_by(objects.div_ceil(count.max(1)).max(1))

@@ -10,43 +10,36 @@ use crate::{
     source::{Directory, Listed, Listing, Object},
 };
 
-/// The content of an index, not yet encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Draft {
     /// The source as text: an absolute path or a URL.
     pub(super) root: Vec<u8>,
     pub(super) kind: SourceKind,
-    /// The text of the format.
     pub(super) format: String,
-    /// What the objects say about samples.
     pub(super) contents: Contents,
-    /// Whether the first part of an object's path is its class.
     pub(super) classes: Classes,
     /// In the order of sample ids; a directory may come several times.
     pub(super) listing: Listing,
     pub(super) samples: Samples,
 }
 
-/// What the objects of a dataset, or an index beside them, say about samples.
+/// The statements of the objects of a dataset, or of an index beside them, about samples.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Contents {
-    /// The columns of each sample, if the format has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) columns: Option<Vec<Column>>,
-    /// What samples are whose bytes do not say it.
+    /// The content of samples whose bytes do not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stated: Option<Stated>,
 }
 
-/// The kind of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SourceKind {
     FileSystem,
     Bucket,
 }
 
-/// The origin of the labels of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Classes {
     /// The samples have labels of their own, or none.
@@ -55,12 +48,10 @@ pub(super) enum Classes {
     Directories,
 }
 
-/// How the samples lie in the objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Samples {
     /// Each object is a sample.
     Objects,
-    /// Each object has records of the same size.
     Records(RecordTable),
     /// Each object has samples at arbitrary positions.
     Ranges(RangeTable),
@@ -69,7 +60,6 @@ pub(super) enum Samples {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RecordTable {
     pub(super) record_bytes: u64,
-    /// Number of records of each object.
     pub(super) counts: Vec<u32>,
     /// Start of the first record of each object.
     pub(super) starts: Vec<u64>,
@@ -77,7 +67,6 @@ pub(super) struct RecordTable {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RangeTable {
-    /// Number of samples of each object.
     pub(super) counts: Vec<u32>,
     /// For each sample its start in its object and its stored bytes.
     pub(super) places: Vec<(u64, u64)>,
@@ -124,7 +113,6 @@ fn append<T: Copy + PartialEq>(column: &mut Vec<T>, before: usize, value: T, usu
 }
 
 impl Listing {
-    /// The objects of a directory.
     pub(crate) fn objects_of(&self, directory: usize) -> ops::Range<usize> {
         let first = |number: usize| self.directories.get(number).map(|it| it.first_object);
         first(directory).unwrap_or(0)..first(directory + 1).unwrap_or(self.objects.len())
@@ -141,7 +129,6 @@ impl Listing {
         &self.names[at(start)..at(self.objects[object].name_end)]
     }
 
-    /// The directory of an object.
     pub(super) fn directory_of(&self, object: usize) -> usize {
         self.directories.partition_point(|it| it.first_object <= object) - 1
     }
@@ -180,7 +167,6 @@ impl Listing {
     }
 }
 
-/// Splits the `ETag` off a name that has one.
 pub(super) fn split_etag(name: &[u8]) -> (&[u8], Option<&str>) {
     match name.iter().position(|byte| *byte == 0) {
         None => (name, None),

@@ -51,7 +51,6 @@ const OBJECT_BYTES: usize = 24;
 const PLACE_BYTES: usize = 16;
 const ENCODING_BYTES: usize = 16;
 const DIRECTORY_BYTES: usize = 16;
-/// Size of fingerprint and checksum.
 const SUMS_BYTES: usize = 16;
 /// The time of a directory that has none.
 const NO_TIME: i64 = i64::MIN;
@@ -67,7 +66,6 @@ const FLAGS: u32 = FLAG_ENCODINGS | FLAG_LABELS | FLAG_BUCKET | FLAG_CLASSES | F
 /// The label of a sample without one, where labels have four bytes.
 const NO_NARROW_LABEL: i32 = i32::MIN;
 
-/// How the samples lie in the objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Objects,
@@ -75,7 +73,6 @@ pub(super) enum Kind {
     Ranges,
 }
 
-/// The counts at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: Kind,
@@ -139,7 +136,6 @@ impl Header {
     }
 }
 
-/// The positions of the sections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sections {
     objects: Range<usize>,
@@ -187,7 +183,6 @@ impl Sections {
     }
 }
 
-/// The bytes of an index.
 enum Storage {
     Memory(Vec<u8>),
     File(FileBytes),
@@ -223,7 +218,6 @@ impl PartialEq for Image {
 
 impl Eq for Image {}
 
-/// An object, according to the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ObjectRow {
     pub(super) size: u64,
@@ -236,7 +230,6 @@ impl Image {
         self.format_section().split_once('\0').map_or(self.format_section(), |(format, _)| format)
     }
 
-    /// What the objects say about samples.
     pub(super) fn contents(&self) -> Contents {
         let contents = self.format_section().split_once('\0');
         contents.and_then(|(_, it)| serde_json::from_str(it).ok()).unwrap_or_default()
@@ -279,7 +272,6 @@ impl Image {
         }
     }
 
-    /// Start of the first record of an object.
     pub(super) fn start(&self, object: usize) -> u64 {
         u64_at(&self.storage.bytes()[self.at.starts.clone()], object * 8)
     }
@@ -336,13 +328,11 @@ impl Image {
         (time != NO_TIME).then_some(time)
     }
 
-    /// The first object of a directory.
     pub(super) fn first_object(&self, directory: usize) -> usize {
         let rows = &self.storage.bytes()[self.at.directories.clone()];
         index(u64_at(rows, directory * DIRECTORY_BYTES + 8))
     }
 
-    /// The directory of an object.
     pub(super) fn directory_of(&self, object: usize) -> usize {
         let (mut low, mut high) = (0, self.directories());
         while low < high {

@@ -50,7 +50,6 @@ pub(super) fn in_order<T: Send>(
     })
 }
 
-/// State that the threads share.
 struct Counter {
     next: AtomicUsize,
     count: usize,

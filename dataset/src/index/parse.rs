@@ -19,17 +19,13 @@ use crate::{
 use gathered::Gathered;
 use known::Known;
 
-/// An object, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Parsed {
     samples: Found,
-    /// What it says about them, if their bytes do not.
     stated: Option<Stated>,
-    /// What its reader would want to know.
     note: Option<String>,
 }
 
-/// The samples of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
     /// The whole object is one sample.
@@ -50,12 +46,10 @@ impl From<Found> for Parsed {
     }
 }
 
-/// The samples of all objects, and what these say about them.
 #[derive(Debug)]
 pub(super) struct AllParsed {
     pub(super) samples: Samples,
     pub(super) stated: Option<Stated>,
-    /// What the reader of the objects would want to know.
     pub(super) notes: Vec<String>,
 }
 
@@ -115,7 +109,6 @@ fn raw_records(raw: Raw, chosen: &Chosen) -> Result<Samples, IndexError> {
     Ok(Samples::Records(table))
 }
 
-/// Number of records in an object of `size` bytes.
 fn raw_count(raw: Raw, size: u64) -> Result<u32, FormatError> {
     let Raw { record_bytes, header_bytes, rest } = raw;
     let bytes = size.checked_sub(header_bytes.0).ok_or(FormatError::Truncated {

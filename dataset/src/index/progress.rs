@@ -1,9 +1,7 @@
 //! The progress of the work on an index.
 
-/// The progress of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Stage of the work in progress.
     pub stage: Stage,
     /// Number of objects listed or read so far.
     pub done: u64,

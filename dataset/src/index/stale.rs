@@ -20,9 +20,9 @@ use crate::{
     source::{Listing, Store, names::python_order},
 };
 
-/// Compares source and format, then the time of each directory, and as those do not show what was written in
-/// place, size and time of some objects. A source that is one file is compared itself; in a bucket only a listing
-/// would show changes, so nothing is compared.
+/// Compares source and format, then the time of each directory, then size and time of some objects, because
+/// the time of a directory does not show that a file was written in place. A source that is one file is
+/// compared itself. In a bucket only a listing would show changes, so nothing is compared.
 pub(super) fn check(index: &Index, dataset: &Dataset) -> Result<(), IndexError> {
     if !index.is_of(dataset) {
         return Err(IndexError::OtherDataset {
@@ -66,8 +66,8 @@ fn check_directories(index: &Index) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// The root of an image folder counts by its directories alone; a file added there, perhaps the
-/// index itself, changes nothing.
+/// In the root of an image folder only the directories count; a file added there, perhaps the index itself,
+/// changes nothing.
 fn has_same_classes(index: &Index, root: &Path) -> Result<bool, IndexError> {
     if index.image.header.classes() == Classes::None {
         return Ok(false);
@@ -81,7 +81,6 @@ fn has_same_classes(index: &Index, root: &Path) -> Result<bool, IndexError> {
     Ok(found.iter().map(Vec::as_slice).eq(indexed))
 }
 
-/// Compares a source that is one file.
 fn compare_file(index: &Index, path: &Path) -> Result<(), IndexError> {
     let unreadable = |source| IndexError::Unreadable { path: path.to_owned(), source };
     let metadata = fs::metadata(path).map_err(unreadable)?;

@@ -41,7 +41,6 @@ thread_local! {
     static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The destination of a sample.
 #[derive(Debug, Clone)]
 pub struct Target {
     memory: SampleMemory,
@@ -67,11 +66,9 @@ pub trait Sink: fmt::Debug + Send + Sync {
     fn write_summed(&self, at: Bytes, bytes: &[u8], sum: &mut Checksum) -> io::Result<()>;
 }
 
-/// The checksum of a sample that comes in pieces.
 #[derive(Debug)]
 struct ArrivalSum {
     segments: Vec<Mutex<Segment>>,
-    /// Whether the destination refused bytes.
     is_refused: AtomicBool,
 }
 
@@ -108,14 +105,12 @@ impl Target {
         self.len
     }
 
-    /// Whether the sample has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len.0 == 0
     }
 
-    /// Whether a tier takes a copy of the sample from here. A sample that is read into a tier is not kept
-    /// before its use.
+    /// Whether a tier copies the sample from here. False for a sample that is read directly into a tier.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         matches!(self.memory, SampleMemory::Region(..)) && self.sum.is_some()
@@ -209,13 +204,14 @@ impl Target {
         })
     }
 
-    /// Whether it refused bytes that a tier was to keep: a read that failed then says nothing about its source.
+    /// Whether the destination refused bytes that a tier was to keep; a read that failed then says nothing
+    /// about its source.
     #[must_use]
     pub fn was_refused(&self) -> bool {
         self.sum.as_ref().is_some_and(|sum| sum.is_refused.load(Ordering::Relaxed))
     }
 
-    /// The sum of a sample that is summed, if all of its bytes were written.
+    /// The sum of a summed sample; `None` until all of its bytes were written.
     pub fn sum(&self) -> Option<u64> {
         let segments = self.sum.as_ref()?.segments.iter().map(|segment| {
             let segment = locked(segment);

@@ -1,4 +1,4 @@
-//! Reads samples from files: image folders or files of records on a mounted file system.
+//! Reads samples from files on a mounted file system.
 //!
 //! There is one `fstat` after the read, not before: it detects a change before and during the read,
 //! at the price of a wasted read in a case that is an error anyway. Objects that hold one sample
@@ -30,13 +30,12 @@ use crate::read::{
     part_of,
 };
 
-/// Reads the samples of an index from files.
 #[derive(Debug)]
 pub struct FileSource {
     index: Arc<Index>,
     open_files: OpenFiles,
     page_cache: PageCache,
-    /// The page cache as far as this job may fill it.
+    /// The part of the page cache that this job may fill.
     room: Option<Arc<PageCacheRoom>>,
 }
 
@@ -76,7 +75,6 @@ impl FileSource {
         }
     }
 
-    /// The index with the positions of the samples.
     #[must_use]
     pub fn index(&self) -> &Arc<Index> {
         &self.index
@@ -267,7 +265,8 @@ impl PartSource for FileSource {
 }
 
 impl FileSource {
-    /// Bytes of a sample that the page cache holds, as far as the kernel tells; `None` if it does not matter.
+    /// Bytes of a sample that the page cache holds, as far as the kernel tells; `None` without a
+    /// [`PageCacheRoom`].
     fn held(&self, object: &File, from: Bytes, len: Bytes) -> Option<Bytes> {
         self.room.as_ref()?;
         Some(cached(object.as_fd(), from, len).unwrap_or_default().min(len))
@@ -281,15 +280,12 @@ impl FileSource {
     }
 }
 
-/// The source of the bytes of a sample.
 enum Contents<'a> {
-    /// In a file, from this offset on.
     File(&'a File, Bytes),
     /// In memory, because they had to be decoded.
     Memory(&'a [u8]),
 }
 
-/// Whether the object holds more than this sample.
 pub fn is_shared(extent: &Extent) -> bool {
     extent.stored_len < extent.object_size
 }
@@ -312,7 +308,7 @@ fn in_memory(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a sample that is read fits in memory")
 }
 
-/// The error for a failed system call: a file that is not there is gone only where its file system is.
+/// The error for a failed system call: only if the file system is there, a missing file counts as gone.
 fn io_failure(root: &Path, extent: &Extent, error: io::Error) -> ReadError {
     let path = extent.path.clone();
     match error.raw_os_error() {
@@ -324,8 +320,8 @@ fn io_failure(root: &Path, extent: &Extent, error: io::Error) -> ReadError {
     }
 }
 
-/// The directory for whose sake `path` is not there: its own if that is missing, or the root of the dataset if
-/// nothing is in it, as in that of a file system that was unmounted.
+/// The directory whose absence explains that `path` is not there: its own if that is missing, or the root of
+/// the dataset if it is empty, as after its file system was unmounted.
 fn missing_directory(root: &Path, path: &Path) -> Option<PathBuf> {
     let own = path.parent()?;
     if !own.is_dir() {
@@ -335,8 +331,8 @@ fn missing_directory(root: &Path, path: &Path) -> Option<PathBuf> {
     is_empty.then(|| root.to_owned())
 }
 
-/// Whether a second look by name may find what the first one did not: a file server forgets a file that it knows
-/// by that name, and a directory comes back.
+/// Whether opening the file by its name once more may succeed: a file server forgets files that are open
+/// (`ESTALE`), and a directory comes back.
 fn needs_another_look(error: &ReadError) -> bool {
     match error {
         ReadError::Vanished { .. } | ReadError::Away { .. } => true,
@@ -345,16 +341,10 @@ fn needs_another_look(error: &ReadError) -> bool {
     }
 }
 
-/// The state of the object according to the index.
 pub fn indexed_version(extent: &Extent) -> Version {
     Version { size: Bytes(extent.object_size), mtime_ns: extent.object_mtime_ns }
 }
 
-/// The present state of an open object.
-///
-/// # Errors
-///
-/// If the system call fails.
 pub fn version_of(file: &File) -> io::Result<Version> {
     Ok(Version::of(&file.metadata()?))
 }

@@ -43,17 +43,12 @@ impl<T> OpenFiles<T> {
         Self { files_max, open, state: Mutex::new(state) }
     }
 
-    /// The same, none open; further files are opened by `open`.
+    /// The same limit, with no file open; further files are opened by `open`.
     #[must_use]
     pub fn opened_with(self, open: fn(&Path) -> io::Result<T>) -> Self {
         Self::new(self.files_max, open)
     }
 
-    /// Returns the file at `path`, opened if needed, and keeps it open.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be opened.
     pub fn get(&self, path: &Path) -> io::Result<Arc<T>> {
         if let Some(file) = self.get_open(path) {
             return Ok(file);
@@ -66,12 +61,10 @@ impl<T> OpenFiles<T> {
         Ok(file)
     }
 
-    /// The file at `path`, if it is open.
     pub fn get_open(&self, path: &Path) -> Option<Arc<T>> {
         self.lock().touch(path)
     }
 
-    /// Closes `path`, so that its next use opens it again.
     pub fn forget(&self, path: &Path) {
         self.lock().files.remove(path);
     }

@@ -26,21 +26,18 @@ pub struct PageCacheRoom {
     served: AtomicU64,
 }
 
-/// Whether a read leaves the pages of its sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
     /// It does, and takes room for them.
     Now,
     /// It does, and an earlier read took the room.
     Before,
-    /// It does not.
     NoRoom,
 }
 
-/// What the page cache holds of a dataset, and what it served.
+/// The contents of the page cache for a dataset, and what it served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PageCacheFigures {
-    /// The most bytes that reads may leave now.
     pub limit: Bytes,
     /// Bytes of the samples that reads left and that were not found missing since.
     pub left: Bytes,
@@ -64,12 +61,12 @@ impl PageCacheRoom {
         }
     }
 
-    /// Sets how many bytes reads may leave together. What they left stays also if it is more.
+    /// Sets the number of bytes that reads may leave together. Pages that were left stay, even if they are
+    /// more.
     pub fn set_limit(&self, limit: Bytes) {
         self.limit.store(limit.0, Ordering::Relaxed);
     }
 
-    /// The figures now.
     #[must_use]
     pub fn figures(&self) -> PageCacheFigures {
         let read = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
@@ -81,7 +78,6 @@ impl PageCacheRoom {
         }
     }
 
-    /// Whether a read of a sample of `len` bytes may leave its pages.
     #[must_use]
     pub fn has_room(&self, sample: SampleId, len: Bytes) -> bool {
         let more = if self.is_left(sample) { 0 } else { len.0 };
@@ -89,7 +85,6 @@ impl PageCacheRoom {
         left <= self.limit.load(Ordering::Relaxed)
     }
 
-    /// Whether a read left the pages of a sample.
     #[must_use]
     pub fn is_left(&self, sample: SampleId) -> bool {
         let (word, bit) = place_of(sample);

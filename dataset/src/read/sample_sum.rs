@@ -10,12 +10,10 @@ use tierfeed_numa_memory::Checksum;
 /// multiples of it (`Split` of requests to object stores, `RUN_MAX` of a ring).
 pub const SEGMENT: u64 = 1 << 20;
 
-/// Length of segment `number` of a sample of `len` bytes.
 pub fn segment_len(len: u64, number: u64) -> u64 {
     len.saturating_sub(number.saturating_mul(SEGMENT)).min(SEGMENT)
 }
 
-/// The sum of a sample from the sums of its segments.
 pub fn combined(mut segments: impl ExactSizeIterator<Item = u64>) -> u64 {
     let count = segments.len() as u64;
     if count <= 1 {
@@ -30,14 +28,12 @@ pub fn combined(mut segments: impl ExactSizeIterator<Item = u64>) -> u64 {
 #[derive(Debug)]
 pub struct SampleSum {
     len: u64,
-    /// State of the current segment.
     segment: Checksum,
     left: u64,
     ended: Vec<u64>,
 }
 
 impl SampleSum {
-    /// A sum over `len` bytes, none of which was added yet.
     pub fn of_len(len: u64) -> Self {
         let left = segment_len(len, 0);
         Self { len, segment: Checksum::of_len(left), left, ended: Vec::new() }
@@ -54,7 +50,6 @@ impl SampleSum {
         &mut self.segment
     }
 
-    /// Records that `bytes` bytes were added.
     pub fn took(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub(bytes);
         if self.left == 0 {
@@ -64,13 +59,11 @@ impl SampleSum {
         }
     }
 
-    /// The sum, once all bytes were added.
     pub fn finish(&self) -> u64 {
         combined(self.ended.iter().copied())
     }
 }
 
-/// The checksum of a whole sample.
 #[must_use]
 pub fn sum_of(bytes: &[u8]) -> u64 {
     use xxhash_rust::xxh3::xxh3_64;

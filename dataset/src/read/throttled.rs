@@ -16,7 +16,6 @@ pub struct ThrottledSource<S> {
 }
 
 impl<S> ThrottledSource<S> {
-    /// Puts `source` behind a link of `speed`.
     #[must_use]
     pub fn new(source: S, speed: Speed) -> Self {
         Self { source, link: Link::new(speed), pace: Pace::start() }

@@ -24,49 +24,33 @@ use super::{AHEAD_MAX, Access, HEADER_BYTES, READ, TEXT_BYTES_MAX, fault_of};
 /// Interval at which the caller is asked whether to continue waiting.
 const ASK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// The program to start, and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     /// The `tierfeed` executable: a path, or a name to look for in `PATH`.
     pub exe: PathBuf,
-    /// The index of the dataset.
     pub index: PathBuf,
-    /// How to reach its bucket; of no effect on files.
+    /// Has no effect on files.
     pub access: Access,
 }
 
-/// A process that reads samples.
 #[derive(Debug)]
 pub struct Reader {
     launch: Launch,
     running: Option<Running>,
 }
 
-/// Why a sample could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReaderError {
     /// The sample cannot be read; others can.
     #[error("{message}")]
-    Unreadable {
-        /// The fault that the session would be told.
-        fault: Fault,
-        /// The complete error message.
-        message: String,
-    },
-    /// The program was not found, or its process could not be started.
+    Unreadable { fault: Fault, message: String },
     #[error(
         "cannot start {} to read the bucket: {source}; set TIERFEED_EXE to the tierfeed executable, or \
          add its directory to PATH",
         .exe.display()
     )]
-    NotStarted {
-        /// The program that was to be started.
-        exe: PathBuf,
-        /// The error of the system call.
-        source: io::Error,
-    },
-    /// The process died, was restarted, and died at the same sample.
+    NotStarted { exe: PathBuf, source: io::Error },
     #[error(
         "the process that reads the bucket ended twice without an answer ({}); it says why on \
          standard error",
@@ -76,15 +60,8 @@ pub enum ReaderError {
         /// Exit status of the process, unless other code waited for it.
         status: Option<ExitStatus>,
     },
-    /// The answer does not follow the protocol of this release.
     #[error("{} reads the bucket for another release of tierfeed: {found}", .exe.display())]
-    ProtocolMismatch {
-        /// The program that was started.
-        exe: PathBuf,
-        /// The invalid part of the answer.
-        found: InvalidAnswer,
-    },
-    /// The pipe to the process failed.
+    ProtocolMismatch { exe: PathBuf, found: InvalidAnswer },
     #[error("the pipe to the process that reads the bucket failed: {0}")]
     Pipe(#[source] io::Error),
     /// The caller has given up waiting.
@@ -92,27 +69,17 @@ pub enum ReaderError {
     Interrupted,
 }
 
-/// An answer that violates the protocol of this release.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidAnswer {
-    /// The status is neither a sample nor a fault.
     #[error("status {0} is unknown")]
     Status(u8),
-    /// The length differs from that in the index.
     #[error("{} bytes for a sample of {}", .found.0, .expected.0)]
-    Length {
-        /// Length according to the index.
-        expected: Bytes,
-        /// Length in the answer's header.
-        found: Bytes,
-    },
-    /// A text is longer than the limit.
+    Length { expected: Bytes, found: Bytes },
     #[error("a text of {} bytes", .0.0)]
     Text(Bytes),
 }
 
-/// A process, and the samples that it was asked for.
 #[derive(Debug)]
 struct Running {
     child: Child,
@@ -125,7 +92,6 @@ struct Running {
     owner: u32,
 }
 
-/// Why an answer did not come.
 enum Failure {
     /// The process ended, or closed its end of a pipe.
     Ended(Option<ExitStatus>),
@@ -151,7 +117,6 @@ impl Reader {
         Self { launch, running: None }
     }
 
-    /// The program that is started.
     #[must_use]
     pub const fn launch(&self) -> &Launch {
         &self.launch
@@ -237,7 +202,7 @@ impl Running {
         Ok(Self { child, numbers, answers, asked: VecDeque::new(), owner: process::id() })
     }
 
-    /// Whether this process started it, and the next answers are those to `samples`.
+    /// Whether this process started the reader, and the next answers are those to `samples`.
     fn is_in_step(&self, samples: &[SampleId]) -> bool {
         let is_ours = self.owner == process::id();
         is_ours
@@ -245,7 +210,6 @@ impl Running {
             && self.asked.len() <= samples.len()
     }
 
-    /// Requests the samples that were not requested yet.
     fn ask(&mut self, samples: &[SampleId]) -> Result<(), Failure> {
         let new = samples.iter().take(AHEAD_MAX).skip(self.asked.len());
         let numbers: Vec<u8> = new.clone().flat_map(|sample| sample.0.to_le_bytes()).collect();

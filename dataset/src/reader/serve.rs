@@ -16,14 +16,12 @@ use tierfeed_core::id::SampleId;
 use super::{HEADER_BYTES, READ, READS, TEXT_BYTES_MAX, code_of};
 use crate::read::ReadError;
 
-/// Why a reader cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The numbers cannot be read, or end within one.
     #[error("cannot read the number of a sample, 4 bytes: {0}")]
     Input(#[source] io::Error),
-    /// The answers can no longer be written.
     #[error("cannot answer: {0}")]
     Output(#[source] io::Error),
 }
@@ -63,7 +61,6 @@ pub fn serve(
     })
 }
 
-/// Distributes numbers to the lanes in turn.
 fn distribute(mut input: impl Read, lanes: &[SyncSender<SampleId>]) -> io::Result<()> {
     for lane in lanes.iter().cycle() {
         let Some(sample) = next_number(&mut input)? else { break };
@@ -84,7 +81,6 @@ fn collect(lanes: &[Receiver<Vec<u8>>], mut output: impl Write) -> io::Result<()
     Ok(())
 }
 
-/// The next number, or `None` at the end of the input.
 fn next_number(input: &mut impl Read) -> io::Result<Option<u32>> {
     let mut number = [0; 4];
     let mut filled = 0;
@@ -100,7 +96,6 @@ fn next_number(input: &mut impl Read) -> io::Result<Option<u32>> {
     Ok(Some(u32::from_le_bytes(number)))
 }
 
-/// Header and sample, or header and text.
 fn answer(
     index: &Index,
     read: &(impl Fn(SampleId, &mut [u8]) -> Result<(), ReadError> + Sync),

@@ -46,7 +46,6 @@ fn answers(mut bytes: &[u8]) -> Answers {
     answers
 }
 
-/// The answers of `serve` over files.
 fn served(input: &[u8]) -> (Result<(), ServeError>, Answers) {
     let folder = TempDir::new().unwrap();
     let files = FileSource::new(index(&folder).into(), 1);

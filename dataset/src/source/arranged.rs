@@ -65,7 +65,6 @@ impl Found {
     }
 }
 
-/// Represents an object while it is sorted.
 struct Key {
     /// The first bytes in which names of the directory differ, so that full names are rarely
     /// compared.
@@ -114,7 +113,6 @@ impl Order {
     }
 }
 
-/// A directory with its objects.
 #[derive(Debug)]
 pub(super) struct Filled {
     pub(super) name: Vec<u8>,

@@ -35,13 +35,11 @@ const REQUESTS_MAX: usize = 16;
 /// Threads wait for the network; TLS and XML need some CPU time.
 const THREADS: usize = 2;
 
-/// A part of an object store.
 #[derive(Debug)]
 pub struct BucketStore {
     connection: Arc<Connection>,
 }
 
-/// State that all opened objects share.
 #[derive(Debug)]
 struct Connection {
     client: Client,
@@ -123,7 +121,6 @@ impl Store for BucketStore {
 }
 
 impl Connection {
-    /// The store's key of the object at `path`.
     fn key(&self, path: &[u8]) -> Result<Path, SourceError> {
         let outside = || SourceError::Outside { name: String::from_utf8_lossy(path).into_owned() };
         self.client.key(path).ok_or_else(outside)

@@ -28,7 +28,6 @@ use super::{
     arranged::{Filled, Found, listing},
 };
 
-/// A directory or a file.
 #[derive(Debug)]
 pub struct FileStore {
     root: PathBuf,
@@ -40,7 +39,6 @@ impl FileStore {
         Self { root }
     }
 
-    /// The listing of a source that is one file.
     fn single(stat: &Stat) -> Listing {
         let mut found = Found::default();
         found.push(b"", size(stat), mtime_ns(stat));

@@ -36,7 +36,6 @@ pub(crate) fn impatient(server: &Server, url: &str) -> BucketStore {
     BucketStore::open(&bucket(url), &environment(server.options()), &PATIENCE).unwrap()
 }
 
-/// The message of a read error.
 pub(crate) fn cause(error: &std::io::Error) -> &SourceError {
     error.get_ref().unwrap().downcast_ref().unwrap()
 }

@@ -32,7 +32,6 @@ use crate::{
 /// The reason if the agent gave none.
 const NO_REASON: &str = "it closed the connection or died";
 
-/// A connection to the agent.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
@@ -52,14 +51,10 @@ pub(super) struct Control {
     given_back: Option<GrantId>,
 }
 
-/// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// The descriptor has something to read.
     Readable,
-    /// The agent closed the connection or died.
     Ended,
-    /// The deadline has passed.
     TimedOut,
 }
 
@@ -102,13 +97,11 @@ impl Connection {
         Ok(self.receive(deadline)?)
     }
 
-    /// Returns an error in a forked process.
     pub(super) fn check_process(&self) -> Result<(), Forked> {
         let (creator, current) = (self.creator, process::id());
         if creator == current { Ok(()) } else { Err(Forked { creator, current }) }
     }
 
-    /// Why the connection has ended, if it has.
     pub(super) fn end_reason(&self) -> Option<Disconnected> {
         self.end_reason.get().cloned()
     }

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// The end of a wait.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
     /// `None` if it is later than the clock can represent.

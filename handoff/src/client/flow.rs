@@ -13,7 +13,6 @@ use crate::{
     ring::{Producer, PushError, Words},
 };
 
-/// The sending side of a client.
 #[derive(Debug)]
 pub(super) struct Flow {
     submissions: Producer,
@@ -25,14 +24,12 @@ pub(super) struct Flow {
     delivered: BTreeSet<LeaseId>,
 }
 
-/// Why a request was not sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum RequestError {
     TooMany { window: u32 },
     Broken(PushError),
 }
 
-/// Why a delivery or a release was not sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ReleaseError {
     NotHeld,
@@ -66,19 +63,16 @@ impl Flow {
         Ok(())
     }
 
-    /// Records that a request was answered with a batch.
     pub(super) fn leased(&mut self, lease: LeaseId) {
         self.requests = self.requests.saturating_sub(1);
         self.leases.insert(lease);
     }
 
-    /// Records that a request was refused.
     pub(super) fn refused(&mut self) {
         self.requests = self.requests.saturating_sub(1);
     }
 
-    /// Tells the agent that the trainer starts to use a batch; a second call for the lease sends
-    /// nothing.
+    /// A second call for a lease sends nothing.
     pub(super) fn deliver(
         &mut self,
         rings: &impl Words,

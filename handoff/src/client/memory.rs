@@ -12,13 +12,10 @@ use super::{
 };
 use crate::message::{FromAgent, FromClient, GRANT_CHUNKS_MAX, GrantId, Hello, Role};
 
-/// Memory from the agent, in chunks.
-///
 /// Dropping it unmaps the memory, but the agent counts it as used until it is freed or the
 /// connection ends.
 #[derive(Debug)]
 pub struct Grant {
-    /// Identifies the grant when it is freed.
     pub id: GrantId,
     /// The chunks, in the order of the agent; together at least as long as requested.
     pub chunks: Vec<View>,
@@ -31,11 +28,6 @@ pub struct MemoryClient {
 }
 
 impl MemoryClient {
-    /// Connects to the agent that listens at `path`.
-    ///
-    /// # Errors
-    ///
-    /// See [`ConnectError`].
     pub fn connect(path: &Path, timeout: Duration) -> Result<Self, ConnectError> {
         let deadline = Deadline::after(timeout);
         let connection = Connection::connect(path, &deadline)?;
@@ -114,7 +106,6 @@ pub(super) fn allocate(
     }
 }
 
-/// Frees the received part of a grant that cannot be completed.
 fn abandon(
     connection: &Connection,
     control: &mut Control,

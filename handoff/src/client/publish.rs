@@ -60,7 +60,6 @@ fn receive_file(
     }
 }
 
-/// The reason if the agent sends another number of descriptors.
 const NO_FILE: &str = "no file came for the order";
 
 fn receive_published(

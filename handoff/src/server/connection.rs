@@ -34,16 +34,13 @@ use crate::{
     packet::{self, DESCRIPTORS_MAX, SendError},
 };
 
-/// The progress of a connection.
 #[derive(Debug)]
 enum State {
     /// The client has not sent its hello.
     New,
     /// The client wants to read batches for a rank and waits to be admitted.
     Waiting(Rank),
-    /// The client reads batches for a rank.
     Reading(Rank, Box<Reader>),
-    /// The client only requests memory.
     Memory,
 }
 
@@ -85,7 +82,6 @@ impl Connection {
         self.is_reported
     }
 
-    /// The rank that the client reads for.
     pub(super) fn rank(&self) -> Result<Rank, Rule> {
         match self.state {
             State::New => Err(Rule::NoHello),
@@ -130,7 +126,6 @@ impl Connection {
         Ok(true)
     }
 
-    /// Records that the client reads for a rank and waits to be admitted.
     pub(super) fn await_admission(&mut self, member: Member) {
         self.state = State::Waiting(member.rank);
         self.member = Some(member);
@@ -143,7 +138,7 @@ impl Connection {
         self.shut_down();
     }
 
-    /// Rank and training process of the client, if it reads batches.
+    /// `None` if the client reads no batches.
     pub(super) fn member(&self) -> Option<&Member> {
         self.member.as_ref()
     }
@@ -223,7 +218,6 @@ impl Connection {
         }
     }
 
-    /// Sends the client a file for its order.
     pub(super) fn publish(
         &mut self,
         request: RequestId,
@@ -250,7 +244,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the order that the client has written.
     pub(super) fn order_written(
         &mut self,
         request: RequestId,

@@ -8,14 +8,11 @@ use tierfeed_numa_memory::{AllocateError, RangeError};
 
 use crate::message::{GRANT_CHUNKS_MAX, RequestId};
 
-/// Why a client could not be admitted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdmitError {
-    /// The memory for the rings could not be allocated.
     #[error("cannot make the rings of a connection")]
     Rings(#[source] AllocateError),
-    /// A system call failed, usually because the agent has no descriptors left.
     #[error(
         "cannot make or watch the wake-up descriptors of a connection; raise the limit of open files?"
     )]
@@ -25,10 +22,7 @@ pub enum AdmitError {
     Briefing(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The connection was admitted before, or reads no batches.
     #[error("connection {} does not wait for admission", .connection.0)]
-    NotWaiting {
-        /// The connection that does not wait.
-        connection: ConnectionId,
-    },
+    NotWaiting { connection: ConnectionId },
 }
 
 impl AdmitError {
@@ -37,38 +31,22 @@ impl AdmitError {
     }
 }
 
-/// Why a batch could not be handed over or refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// The connection has no open request.
     #[error("a connection without an open request was to get an answer")]
     NotRequested,
-    /// The batch does not lie in the arena of the connection's rank.
     #[error("a batch does not lie in the arena of its rank")]
     OutsideArena(#[source] RangeError),
-    /// A sample of the batch lies in a tier that the client does not map.
     #[error("a batch names a sample in tier {}, which its trainer does not map", .in_place.tier.0)]
-    NotShared {
-        /// Tier, chunk and offset of the sample.
-        in_place: InPlace,
-    },
+    NotShared { in_place: InPlace },
 }
 
-/// Why memory could not be granted or denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GrantError {
-    /// There is no such request, or it was answered before.
     #[error("request {} for memory is not open", .request.0)]
-    NotRequested {
-        /// The request that is not open.
-        request: RequestId,
-    },
-    /// The grant has no chunks, or too many.
+    NotRequested { request: RequestId },
     #[error("a grant of {count} chunks; from 1 to {GRANT_CHUNKS_MAX} are possible")]
-    Chunks {
-        /// Number of chunks in the grant.
-        count: usize,
-    },
+    Chunks { count: usize },
 }

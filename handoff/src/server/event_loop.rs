@@ -33,7 +33,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct EventLoop {
     shared: Arc<Shared>,
-    /// What the job says about its ranks.
     post: Post,
     endpoint: Endpoint,
     stop: Arc<OwnedFd>,
@@ -66,7 +65,6 @@ impl EventLoop {
         })
     }
 
-    /// Serves until it is told to stop.
     pub(super) fn run(mut self) {
         loop {
             let timeout = self.is_paused.then_some(PAUSE);

@@ -10,7 +10,6 @@ use tierfeed_core::{
 use super::trainer::Trainer;
 use crate::message::{Pages, Role};
 
-/// The fields of a hello, as received.
 #[derive(Debug)]
 pub(super) struct ReceivedHello {
     pub(super) protocol: u32,
@@ -21,7 +20,6 @@ pub(super) struct ReceivedHello {
     pub(super) variables: BTreeMap<String, String>,
 }
 
-/// A process that reads batches of the job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member {
     pub(super) rank: Rank,
@@ -42,7 +40,6 @@ struct Process {
     seen: i32,
 }
 
-/// Why a process is not admitted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TurnedAway {
     #[error(transparent)]

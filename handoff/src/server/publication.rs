@@ -23,7 +23,6 @@ use crate::message::RequestId;
 
 const SAMPLE_BYTES: usize = 4;
 
-/// Number of samples that are read at a time.
 const PIECE_SAMPLES: usize = 16 * 1024;
 
 /// An order that a trainer wrote and that is not read yet. Until it is read the agent has a
@@ -103,7 +102,6 @@ impl Publication {
         Ok(Ok(order))
     }
 
-    /// Returns the order that the trainer states it has written.
     pub(super) fn written(&mut self, written: RequestId) -> Result<(Epoch, OrderFile), Rule> {
         match std::mem::take(self) {
             Self::Offered { request, epoch, order } if request == written => {

@@ -1,4 +1,4 @@
-//! What the agent keeps about a client that reads batches: its rings, its arena, its leases.
+//! The agent's record of a client that reads batches: its rings, its arena, its leases.
 //!
 //! The entries in the ring are claims of the client; these counts are the agent's own and decide.
 
@@ -28,7 +28,6 @@ use crate::{
     wake::{self, ClientWakeup},
 };
 
-/// A client that was admitted.
 #[derive(Debug)]
 pub(super) struct Reader {
     arena: Arc<Region>,
@@ -45,16 +44,11 @@ pub(super) struct Reader {
     delivered: BTreeSet<LeaseId>,
 }
 
-/// Why an answer was not put into the ring.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AnswerError {
-    /// The client has no open request.
     NotRequested,
-    /// The batch does not lie in the arena.
     OutsideArena(RangeError),
-    /// A sample lies where the client cannot read it.
     NotShared(InPlace),
-    /// The client broke its ring.
     Broken(PushError),
 }
 
@@ -94,7 +88,6 @@ impl Reader {
         self.arena.len()
     }
 
-    /// The shared tiers that the client may read, in the form of the welcome.
     pub(super) fn shared_tiers(&self) -> Vec<SharedTierBytes> {
         let bytes =
             |it: &SharedTier| SharedTierBytes { tier: it.tier().0, bytes: it.memory().len().0 };

@@ -1,4 +1,4 @@
-//! Which training process a connection reads for.
+//! The training process that a connection reads for.
 //!
 //! A rank belongs to one training process while that lives and is connected: the first that came.
 //! Its loader workers and forked children read for it too; they name it, and this is accepted if
@@ -54,13 +54,11 @@ impl Trainer {
         self.pid
     }
 
-    /// Whether the process still runs.
     pub(super) fn is_alive(self) -> bool {
         Self::alive(self.pid) == Some(self)
     }
 }
 
-/// What the kernel reports about a process.
 struct Lineage {
     parent: u32,
     /// Its numbers, from the agent's namespace to its own.

@@ -15,25 +15,18 @@ use rustix::{
 };
 use tierfeed_core::id::ConnectionId;
 
-/// Largest number of events that one wait returns.
 const EVENTS_MAX: usize = 64;
 
-/// A descriptor that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// A client wants to connect.
     Listener,
-    /// The server must end.
     Stop,
     /// A control packet arrived, or the connection ended.
     Socket(ConnectionId),
-    /// The client has pushed entries into its ring.
     Wakeup(ConnectionId),
-    /// The process of the client has ended.
     Process(ConnectionId),
 }
 
-/// A set of watched descriptors.
 #[derive(Debug)]
 pub(super) struct Watch {
     epoll: OwnedFd,
@@ -60,7 +53,6 @@ impl Watch {
         let _ = epoll::delete(&self.epoll, descriptor);
     }
 
-    /// Waits for events, at most `timeout`.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> Result<Vec<Source>, Errno> {
         let timeout = timeout.map(|it| Timespec::try_from(it).unwrap_or(Timespec::default()));
         let mut space = [MaybeUninit::<Event>::uninit(); EVENTS_MAX];

@@ -1,4 +1,4 @@
-//! Which processes are admitted as ranks: those on which launcher and job agree, each rank once.
+//! The processes that are admitted as ranks: those on which launcher and job agree, each rank once.
 
 use std::{collections::BTreeMap, os::unix::process::parent_id, sync::Arc};
 

@@ -28,7 +28,6 @@ use crate::{
     wake,
 };
 
-/// A client that sends arbitrary messages.
 pub(super) struct Rogue(pub(super) OwnedFd);
 
 impl Rogue {
@@ -102,7 +101,6 @@ impl Rings {
     }
 }
 
-/// The first message of a trainer of this process.
 pub(super) fn hello() -> Vec<u8> {
     let (protocol, role, pid, pages) =
         (PROTOCOL, Role::Trainer, std::process::id(), Pages::Pageable);
@@ -111,7 +109,6 @@ pub(super) fn hello() -> Vec<u8> {
     message::to_bytes(&hello).unwrap()
 }
 
-/// Checks that the server still admits a correct client.
 pub(super) fn assert_serving(test_agent: &TestAgent) {
     let (client, connection) = test_agent.attach();
     drop(client);

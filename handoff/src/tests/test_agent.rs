@@ -28,7 +28,6 @@ use crate::{
 
 pub(super) const RANK: Rank = Rank(2);
 
-/// A job of one node with four ranks.
 pub(super) fn post() -> Post {
     Post {
         world: World { nodes: 1, ranks_per_node: 4 },
@@ -67,7 +66,6 @@ impl TestAgent {
         Self { directory: Some(directory), ..test_agent }
     }
 
-    /// Uses a directory of the caller.
     pub(super) fn at(path: &Path) -> Self {
         Self::with(path, Descriptors::Refused)
     }
@@ -94,7 +92,6 @@ impl TestAgent {
         }
     }
 
-    /// A client of this process that was admitted.
     pub(super) fn attach(&self) -> (Client, ConnectionId) {
         std::thread::scope(|scope| {
             let hello = Hello::of_rank(RANK, Role::Trainer);
@@ -139,7 +136,6 @@ impl TestAgent {
         }
     }
 
-    /// Takes an order that a client publishes.
     pub(super) fn published(&self, connection: ConnectionId) -> (Epoch, Vec<SampleId>) {
         let ClientEvent::Published { connection: who, request, rank, epoch, samples } =
             self.event()

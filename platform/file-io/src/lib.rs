@@ -29,6 +29,7 @@
 //! ```
 
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod buffer;
 pub mod direct;

@@ -28,6 +28,7 @@
 //! ```
 
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 mod decoder;
 mod error;

@@ -6,6 +6,7 @@
 //! resumption: a connection is always a full handshake.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 use std::sync::Arc;
 

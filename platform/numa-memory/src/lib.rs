@@ -8,6 +8,7 @@
 //! Deliberately absent: any policy of what is kept where, anything asynchronous.
 
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!(

@@ -9,6 +9,7 @@
 //! Deliberately absent: an async runtime, and any knowledge of what is read.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod address;
 mod bounded;

@@ -5,6 +5,7 @@
 //! content of charts, which the caller decides.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod axis;
 mod mark;

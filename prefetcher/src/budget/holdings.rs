@@ -32,7 +32,6 @@ use super::{Free, Percent, Pool, adapt};
 /// How long all pools must have been calm before anything grows.
 pub const CALM_FOR: Nanoseconds = Nanoseconds(5_000_000_000);
 
-/// The least time between two steps of growth.
 pub const GROW_EVERY: Nanoseconds = Nanoseconds(1_000_000_000);
 
 /// A pool is short if tasks wait for memory for more than this share of the time.
@@ -41,14 +40,12 @@ const WAITING_MAX: Percent = Percent(10);
 /// A pool is calm only if tasks wait for memory for at most this share of the time.
 const WAITING_CALM: Percent = Percent(2);
 
-/// With this many times the reserve free, tasks that wait for memory wait because of a limit of their own
-/// cgroup.
+/// From this multiple of the reserve on, a pool is not why tasks wait for memory: they wait because of a
+/// limit of their own cgroup.
 const PLENTY: u64 = 4;
 
-/// The limits of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierLimit {
-    /// The pool that it draws on.
     pub pool: Pool,
     /// The share that it asked for; `None` for a fixed size.
     pub share: Option<Percent>,
@@ -60,36 +57,30 @@ pub struct TierLimit {
     pub chunks_max: u32,
 }
 
-/// The limits of staging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagingLimit {
-    /// The pool that it draws on.
     pub pool: Pool,
     /// Batches for each rank, as planned.
     pub batches: u32,
-    /// The minimum of batches for each rank under pressure.
     pub batches_min: u32,
     /// The size of one batch of all ranks together.
     pub batch: Bytes,
 }
 
-/// Held and free bytes at one time.
 #[derive(Debug, Clone)]
 pub struct Reading {
-    /// The time, on a monotonic clock.
+    /// On a monotonic clock.
     pub now: Nanoseconds,
     /// Time in which some task waited for memory, since the start of the system; `None` if the kernel does
     /// not count it.
     pub waited: Option<Nanoseconds>,
     /// Free bytes by pool. A pool that could not be read is left out, and its tiers keep their size.
     pub free: BTreeMap<Pool, Free>,
-    /// Held bytes of each tier, in the order of the limits.
+    /// Held bytes, in the order of the limits.
     pub tiers: Vec<TierReading>,
-    /// Bytes that staging holds.
     pub staging: Bytes,
 }
 
-/// The memory that one tier holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierReading {
     /// Size of all chunks of its cache.
@@ -98,7 +89,6 @@ pub struct TierReading {
     pub chunks_max: u32,
 }
 
-/// Why a limit changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The pool was short of its reserve by this many bytes.
@@ -109,43 +99,25 @@ pub enum Reason {
     Share,
     /// The allocation of a chunk was refused.
     Refused,
-    /// All pools were calm for [`CALM_FOR`].
     Calm,
     /// Other workloads borrowed chunks of the tier or returned them.
     Lent,
 }
 
-/// One change of a limit and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// The limit that changed.
     pub step: Step,
-    /// The reason of the change.
     pub reason: Reason,
 }
 
-/// A limit before and after a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The limit of the cache of a tier.
-    Cache {
-        /// The tier whose cache it is.
-        tier: TierId,
-        /// Chunks before the change.
-        from: u32,
-        /// Chunks after the change.
-        to: u32,
-    },
-    /// The limit of staging, for each rank.
-    Staging {
-        /// Batches before the change.
-        from: u32,
-        /// Batches after the change.
-        to: u32,
-    },
+    /// The limit of the cache of a tier, in chunks.
+    Cache { tier: TierId, from: u32, to: u32 },
+    /// The limit of staging, in batches for each rank.
+    Staging { from: u32, to: u32 },
 }
 
-/// How much memory a job may hold, adapted to the free bytes of the node.
 #[derive(Debug, Clone)]
 pub struct Holdings {
     chunk: Bytes,
@@ -167,7 +139,6 @@ struct Tier {
     lent: u32,
 }
 
-/// How much a pool has to spare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Short(Bytes, Reason),
@@ -175,19 +146,16 @@ enum Level {
     Calm,
 }
 
-/// Whether tasks wait because memory is short in a pool.
 pub(super) fn is_waiting_for_memory(free: Free, waiting: Option<Percent>) -> bool {
     waiting_in(free, waiting) > WAITING_MAX
 }
 
-/// The share of the time in which tasks waited for the memory of a pool.
 fn waiting_in(free: Free, waiting: Option<Percent>) -> Percent {
     let has_plenty = free.bytes.0 >= free.kept.0.saturating_mul(PLENTY);
     waiting.filter(|_| !has_plenty).unwrap_or(Percent(0))
 }
 
 impl Holdings {
-    /// Starts with the initial chunks of each tier and with staging as planned.
     #[must_use]
     pub fn new(chunk: Bytes, staging: StagingLimit, tiers: &[TierLimit]) -> Self {
         let tier = |limit: &TierLimit| Tier { limit: *limit, budget: limit.chunks, lent: 0 };
@@ -209,7 +177,6 @@ impl Holdings {
         self.tiers.get(usize::from(tier.0)).map_or(0, |tier| tier.budget)
     }
 
-    /// Batches that each rank may have staged.
     #[must_use]
     pub fn batches(&self) -> u32 {
         self.batches
@@ -363,7 +330,6 @@ impl Holdings {
         true
     }
 
-    /// Shrinks the tiers of a pool to the share that they asked for.
     fn follow_share(
         &mut self,
         pool: Pool,
@@ -384,7 +350,6 @@ impl Holdings {
         }
     }
 
-    /// Bytes that all tiers with a share hold of a pool.
     fn held_by_shares(&self, pool: Pool, reading: &Reading) -> Bytes {
         let tiers = self.tiers.iter().zip(&reading.tiers);
         let of_shares =
@@ -462,8 +427,8 @@ impl Tier {
         Bytes(now.held.0 + self.limit.beside.0 + lent)
     }
 
-    /// The chunks of its share now, where all shares of its memory together hold `of_shares`; `None` for a tier
-    /// with a fixed size.
+    /// The chunks of its share now; `None` for a fixed size. `of_shares` is what all tiers with a share of
+    /// the same pool hold together.
     fn share_of(
         &self,
         now: TierReading,
@@ -483,7 +448,6 @@ impl Tier {
     }
 }
 
-/// The free bytes from which on a pool is calm: the reserve and a quarter.
 fn calm_from(free: Free) -> Bytes {
     Bytes(free.kept.0.saturating_add(free.kept.0 / 4))
 }

@@ -1,16 +1,16 @@
-//! How much of the free memory may serve as page cache beyond the budgets of a job.
+//! The part of the free memory that may serve as page cache beyond the budgets of a job.
 //!
-//! All of it that tiers and staging are not going to take and that need not stay free. The kernel reclaims
-//! page cache before it refuses memory to any program, so this gives nothing away; while memory is short,
-//! though, what reads bring in costs a reclaim elsewhere, and they go past the page cache.
+//! It is the free memory less the reserve and the bytes that tiers and staging are still going to take. The
+//! kernel reclaims page cache before it refuses memory to any program, so this costs nothing. While memory
+//! is short, though, each page that a read brings in costs a reclaim elsewhere, so the limit is 0 and reads
+//! bypass the page cache.
 
 use tierfeed_core::units::Bytes;
 
 use super::{Free, Percent, holdings::is_waiting_for_memory};
 
-/// The bytes that page cache may take in a pool of which `free` is left, page cache counted as free, and of
-/// which the job is going to take `to_come` more. `waiting` is the share of the time in which tasks waited
-/// for memory.
+/// The bytes that page cache may take in a pool. `free` counts page cache as free, `to_come` is what the job
+/// is still going to take, and `waiting` is the share of the time in which tasks waited for memory.
 #[must_use]
 pub fn page_cache_limit(free: Free, to_come: Bytes, waiting: Option<Percent>) -> Bytes {
     if is_waiting_for_memory(free, waiting) {

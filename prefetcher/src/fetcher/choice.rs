@@ -56,12 +56,9 @@ const MARGIN_PERCENT: u64 = 115;
 /// Samples start at multiples of this in staging, in bytes.
 const SAMPLE_ALIGNMENT: u64 = 64;
 
-/// The chosen engine and the reason.
 #[derive(Debug)]
 pub enum Choice {
-    /// Files are read by rings, with direct I/O.
     Rings(Trial),
-    /// Files are read by blocking threads, through the page cache.
     Threads(Reason),
 }
 

@@ -9,12 +9,11 @@ use super::{Fetch, Fetcher};
 #[derive(Debug)]
 pub struct DatasetFetchers {
     first: Box<dyn Fetcher>,
-    /// The first sample of each further dataset.
     further: Vec<(SampleId, Box<dyn Fetcher>)>,
 }
 
 impl DatasetFetchers {
-    /// The fetcher of the first dataset, and those of the others with the first sample of each, ascending.
+    /// `further` is ascending by the first sample of each dataset.
     #[must_use]
     pub fn new(first: Box<dyn Fetcher>, further: Vec<(SampleId, Box<dyn Fetcher>)>) -> Self {
         Self { first, further }
@@ -40,7 +39,7 @@ impl Fetcher for DatasetFetchers {
         }
     }
 
-    /// That of the first dataset, which most reads are from.
+    /// The engine of the first dataset, which most reads are from.
     fn backend(&self) -> &'static str {
         self.first.backend()
     }

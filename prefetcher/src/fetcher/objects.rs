@@ -52,7 +52,6 @@ pub use crate::network::NETWORK_THREADS;
 
 pub(crate) use self::{range_writer::Put, requests::Requests};
 
-/// Reads the samples of an index from an object store.
 #[derive(Debug)]
 pub struct ObjectFetcher {
     requests: Arc<Requests>,
@@ -85,7 +84,7 @@ impl ObjectFetcher {
         })
     }
 
-    /// The counters of the requests; they can outlive the fetcher.
+    /// They can outlive the fetcher.
     #[must_use]
     pub fn counters(&self) -> Arc<ObjectCounters> {
         Arc::clone(&self.requests.counters)
@@ -125,7 +124,6 @@ impl Shared {
         Self { sample: fetch.sample, to: fetch.to.clone(), fetch: Mutex::new(fetch) }
     }
 
-    /// Writes bytes of the sample at the offset `at` of its target.
     fn put(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.to.write(Bytes(at), bytes)
     }
@@ -210,7 +208,6 @@ impl Requests {
     }
 }
 
-/// The outcome of a task that panicked.
 fn panicked(error: JoinError) -> Result<(), FetchError> {
     Err(FetchError::Target(io::Error::other(error)))
 }

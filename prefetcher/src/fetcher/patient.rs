@@ -1,8 +1,8 @@
-//! Waits for a store that cannot be read: a fetch that fails for a fault of the store is made again, as
-//! [`tierfeed_core::outage`] says, before its failure is told.
+//! Repeats fetches that fail because their store cannot be read, as [`tierfeed_core::outage`] says, before it
+//! reports the failure.
 //!
-//! It stands between the data plane and an engine, so that every engine waits in the same way, and none of their
-//! threads or requests is held by a fetch that waits.
+//! It stands between the data plane and an engine, so that every engine waits in the same way and a fetch
+//! that waits holds none of its threads or requests.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,6 @@ use tierfeed_dataset::{pace::Pace, read::ReadError};
 
 use super::{Fetch, Fetcher};
 
-/// An engine whose fetches wait for its store.
 #[derive(Debug)]
 pub struct PatientFetcher {
     engine: Arc<dyn Fetcher>,
@@ -32,14 +31,14 @@ pub struct PatientFetcher {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Fetches that wait, and what is known of the store.
+/// The fetches that wait, and the state of the store.
 #[derive(Debug)]
 struct Waits {
-    /// The store, in messages.
+    /// The name of the store in messages.
     place: String,
     pace: Pace,
-    /// Whether a fetch waits or is tried again, or none has succeeded since one was given up; without that a success
-    /// tells nothing new.
+    /// Set while a fetch waits or is tried again, or none has succeeded since one was given up. Otherwise a
+    /// success tells nothing new.
     is_out: AtomicBool,
     state: Mutex<State>,
     bell: Condvar,
@@ -48,15 +47,14 @@ struct Waits {
 #[derive(Debug)]
 struct State {
     outage: Outage,
-    /// By the time at which they are made again; a number tells those of one time apart.
+    /// By the time of the next attempt; a number distinguishes fetches of the same time.
     waiting: BTreeMap<(Nanoseconds, u64), Waiting>,
     number: u64,
-    /// What the store said of samples that wait for it, or are tried again.
+    /// The last error of each sample that waits or is tried again.
     said: BTreeMap<SampleId, String>,
     is_stopped: bool,
 }
 
-/// A fetch that is made again.
 #[derive(Debug)]
 struct Waiting {
     fetch: Fetch,
@@ -211,7 +209,7 @@ impl Waits {
         }
     }
 
-    /// Drops what waits, which answers it, and lets nothing wait from now on.
+    /// Drops the waiting fetches, which answers them; failures after this do not wait.
     fn stop(&self) {
         let dropped = {
             let mut state = self.state();
@@ -227,7 +225,7 @@ impl Waits {
     }
 }
 
-/// Whether it was the call that was wrong, such as a place outside of its memory.
+/// Whether the caller is at fault, as with a place outside of the memory of the target.
 fn is_of_call(error: &ReadError) -> bool {
     matches!(error, ReadError::Io { source, .. } if source.kind() == io::ErrorKind::InvalidInput)
 }

@@ -1,11 +1,10 @@
-//! Why files are read by threads, and the result of a trial of both engines.
+//! The reasons to read files by threads, and the result of a trial of both engines.
 
 use std::{fmt, io};
 
 use tierfeed_core::units::BytesPerSecond;
 use tierfeed_file_io::Unavailable;
 
-/// The result of a trial of both engines on the dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trial {
     /// The rates of rings and of threads; `None` if the dataset is too small, or in the page cache.
@@ -21,19 +20,15 @@ impl fmt::Display for Trial {
     }
 }
 
-/// Why files are read by threads and not by rings.
 #[derive(Debug)]
 pub enum Reason {
-    /// The kernel has no `io_uring`, or does not allow it.
     NoRings(Unavailable),
     /// A ring could not be set up although the kernel has `io_uring`.
     Failed(io::Error),
     /// Each sample is a file of its own, or samples are compressed.
     WholeFiles,
-    /// The file system cannot bypass the page cache.
     NoDirect(io::Error),
     /// The kernel does not report what its page cache holds, so cached bytes would be read from the disk.
     NoView(io::Error),
-    /// Threads were clearly faster in the trial.
     Faster(Trial),
 }

@@ -5,9 +5,9 @@
 //! the disk requires, else through a bounce buffer and one copy.
 //!
 //! Only the usual case is handled here. Samples that a ring does not read (a file of its own, a compressed
-//! one, one that the page cache holds or is going to hold) and all failures (a file that is gone, shorter or changed since it
-//! was indexed, an error, a short read) are handed to blocking threads ([`ThreadFetcher`]), which repeat the
-//! read and report the error. So both engines give the same bytes and the same errors.
+//! one, one that the page cache holds or is going to hold) and all failures (a file that is gone, shorter or
+//! changed since it was indexed, an error, a short read) are handed to blocking threads ([`ThreadFetcher`]),
+//! which repeat the read and report the error. So both engines give the same bytes and the same errors.
 
 mod bounces;
 mod pending;
@@ -37,13 +37,13 @@ use pending::Pending;
 use sample::{Direct, Piece, is_plain_part};
 use worker::Worker;
 
-/// The most reads that a ring keeps in flight; the session allows fewer ([`tierfeed_core::session::Windows`]).
+/// The most reads that a ring keeps in flight; the session allows fewer
+/// ([`tierfeed_core::session::Windows`]).
 pub const RING_DEPTH_MAX: NonZeroU16 = NonZeroU16::new(256).expect("256 is not 0");
 
 /// Samples that are examined to classify a dataset.
 const CANDIDATES: u32 = 64;
 
-/// The settings of a [`RingFetcher`].
 #[derive(Debug, Clone)]
 pub struct RingSettings {
     /// Number of threads; each has a ring.
@@ -52,22 +52,18 @@ pub struct RingSettings {
     pub cpus: Option<Vec<usize>>,
     /// The most reads in flight on each ring.
     pub depth: NonZeroU16,
-    /// The most files that stay open.
     pub files_max: usize,
-    /// Number of blocking threads for reads that rings do not handle.
     pub blocking_threads: NonZeroUsize,
     /// The most fetches that the session has in flight.
     pub queued_max: NonZeroUsize,
 }
 
-/// Reads files by `io_uring`.
 #[derive(Debug)]
 pub struct RingFetcher {
     state: Arc<RingState>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the rings of a fetcher did since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingCounts {
     /// Read requests that were submitted to the kernel.
@@ -78,7 +74,6 @@ pub struct RingCounts {
     pub handed_over: u64,
 }
 
-/// The state that the threads of the rings share.
 #[derive(Debug)]
 struct RingState {
     queue: Mutex<Queue>,
@@ -100,7 +95,6 @@ struct Queue {
     is_stopped: bool,
 }
 
-/// Wakes one thread of a ring.
 #[derive(Debug)]
 struct ThreadWaker {
     waker: Waker,
@@ -154,7 +148,6 @@ impl RingFetcher {
         samples.filter(is_cold).take(count).collect()
     }
 
-    /// The counters since the start.
     #[must_use]
     pub fn counts(&self) -> RingCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -229,12 +222,12 @@ impl Drop for RingFetcher {
 }
 
 impl RingState {
-    /// Locks the queue. No code under the lock panics.
+    /// No code under the lock panics.
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes a sleeping thread, if there is one. A thread that is awake checks the queue before it sleeps.
+    /// A thread that is awake checks the queue before it sleeps.
     fn wake_one(&self) {
         let waker = self.wakers.iter().find(|waker| waker.is_asleep.swap(false, Ordering::SeqCst));
         if let Some(waker) = waker {
@@ -242,7 +235,6 @@ impl RingState {
         }
     }
 
-    /// Warns once if memory cannot be registered with the kernel.
     fn warn_unregistered(&self, registration: Result<(), &io::Error>) {
         if let Err(error) = registration
             && !self.is_unregistered.swap(true, Ordering::Relaxed)
@@ -265,7 +257,8 @@ impl RingState {
 ///
 /// # Errors
 ///
-/// If the file of such a sample cannot be opened for direct I/O.
+/// If the file of such a sample cannot be opened for direct I/O, or the kernel does not report its cached
+/// bytes.
 pub(super) fn is_for_rings(source: &FileSource) -> Result<bool, Reason> {
     let index = source.index();
     let stride = (index.len() / CANDIDATES).max(1);

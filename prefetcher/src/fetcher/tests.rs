@@ -19,7 +19,6 @@ use tierfeed_test_needs::{Need, skip};
 use super::*;
 use tierfeed_dataset::read::{FileSource, page_cache::PageCacheRoom, sample_sum::sum_of};
 
-/// How files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Engine {
     Threads,
@@ -61,14 +60,12 @@ on_both_engines! {
     a_dropped_fetcher_has_answered_or_dropped_all
 }
 
-/// A file of records of one length.
 pub(super) struct Records {
     root: TempDir,
     whole: Vec<u8>,
     pub(super) source: Arc<FileSource>,
 }
 
-/// The index of a folder.
 pub(super) fn index_of(source: &Path, format: Format) -> Arc<Index> {
     let dataset = Dataset::new(Location::Path(source.into()), format);
     Arc::new(Index::build(&dataset, None, &mut |_| ()).unwrap())

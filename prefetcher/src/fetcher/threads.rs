@@ -26,7 +26,6 @@ const COPY_THREADS_MAX: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0")
 /// After a read that would block, this many others go to blocking threads without a try.
 const TAKEN_FOR_COLD: u32 = 31;
 
-/// Reads a source by its own blocking threads.
 #[derive(Debug)]
 pub struct ThreadFetcher {
     reads: Arc<Reads>,
@@ -35,7 +34,6 @@ pub struct ThreadFetcher {
     waiting: Arc<Lanes>,
 }
 
-/// The state that all threads of a fetcher share.
 #[derive(Debug)]
 struct Reads {
     source: Arc<dyn Source>,
@@ -71,7 +69,6 @@ impl ThreadFetcher {
 }
 
 impl Reads {
-    /// Whether to try the next read without blocking.
     fn may_be_ready(&self) -> bool {
         let left = |skipped: u32| skipped.checked_sub(1);
         self.skipped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err()
@@ -102,7 +99,7 @@ impl Reads {
     }
 }
 
-/// Gives a read to a thread that may block. A refused job is dropped with its fetch.
+/// A refused job is dropped with its fetch.
 fn submit_blocking(reads: Arc<Reads>, fetch: Fetch, waiting: &Lanes) {
     drop(waiting.submit(Box::new(move || reads.read(fetch))));
 }
@@ -148,7 +145,6 @@ mod tests {
     use crate::fetcher::Target;
     use tierfeed_dataset::read::ReadError;
 
-    /// A source that answers [`Source::read_ready`] with `is_ready` and counts calls.
     #[derive(Debug)]
     struct CountingSource {
         is_ready: bool,

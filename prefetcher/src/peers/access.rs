@@ -1,4 +1,4 @@
-//! Who may talk: two nodes prove to each other that they have the secret of the job, without sending it.
+//! Authentication: two nodes prove to each other that they have the secret of the job, without sending it.
 //!
 //! The one that connects sends a greeting with its node and 32 random bytes; the other answers with its own
 //! and an HMAC-SHA-256 over both greetings; the first answers with another one. Each proof covers the random
@@ -20,20 +20,16 @@ use rustls::{ClientConnection, Connection, ServerConnection};
 use tierfeed_core::id::NodeId;
 use tierfeed_mutual_tls::{Configs, server_name};
 
-/// The length of a greeting.
 pub(crate) const GREETING_BYTES: usize = 56;
 
-/// The length of a proof.
 pub(crate) const PROOF_BYTES: usize = 32;
 
-/// The length of the tag of a head.
 pub(crate) const TAG_BYTES: usize = 16;
 
 const MAGIC: [u8; 8] = *b"tfpeers1";
 
 const NONCE_BYTES: usize = 32;
 
-/// What a node proves itself with, and how its connections are protected.
 #[derive(Debug, Clone)]
 pub struct Access {
     key: hmac::Key,
@@ -43,7 +39,6 @@ pub struct Access {
     tls: Option<Configs>,
 }
 
-/// The first message of each end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Greeting {
     pub(crate) node: NodeId,
@@ -51,12 +46,9 @@ pub(crate) struct Greeting {
     nonce: [u8; NONCE_BYTES],
 }
 
-/// The end of a connection that proves or sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It connected.
     Client,
-    /// It accepted.
     Server,
 }
 
@@ -84,11 +76,11 @@ impl Access {
         Self { key, node, incarnation, tls: None }
     }
 
-    /// A connection of TLS for one end; `None` in a private network.
+    /// `None` in a private network.
     ///
     /// # Errors
     ///
-    /// As [`rustls`]; not with the settings of [`tierfeed_mutual_tls`].
+    /// As [`rustls`]; none occurs with the settings of [`tierfeed_mutual_tls`].
     pub(crate) fn tls(&self, role: Role) -> Result<Option<Connection>, rustls::Error> {
         let Some(Configs { server, client }) = self.tls.clone() else { return Ok(None) };
         Ok(Some(match role {
@@ -104,7 +96,6 @@ impl Access {
         Some(Greeting { node: self.node, incarnation: self.incarnation, nonce })
     }
 
-    /// The proof of one end.
     pub(crate) fn proof(&self, prover: Role, client: &Greeting, server: &Greeting) -> [u8; 32] {
         let tag = hmac::sign(&self.key, &transcript(b"proof", prover, client, server));
         let mut proof = [0; PROOF_BYTES];
@@ -123,7 +114,6 @@ impl Access {
         hmac::verify(&self.key, &transcript(b"proof", prover, client, server), shown).is_ok()
     }
 
-    /// The tags of what `sender` sends on the connection of these greetings.
     pub(crate) fn tags(&self, sender: Role, client: &Greeting, server: &Greeting) -> Tags {
         let key = hmac::sign(&self.key, &transcript(b"heads", sender, client, server));
         Tags { key: hmac::Key::new(hmac::HMAC_SHA256, key.as_ref()), sender, next: 0 }
@@ -140,7 +130,6 @@ impl Greeting {
         bytes
     }
 
-    /// `None` for bytes that are no greeting.
     pub(crate) fn parse(bytes: &[u8; GREETING_BYTES]) -> Option<Self> {
         let (mut node, mut incarnation, mut nonce) = ([0; 4], [0; 8], [0; NONCE_BYTES]);
         node.copy_from_slice(&bytes[8..12]);
@@ -183,7 +172,6 @@ impl Role {
     }
 }
 
-/// A secret for one purpose.
 fn derived(secret: &[u8; 32], purpose: &[u8]) -> [u8; 32] {
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), purpose);
     let mut derived = [0; 32];

@@ -1,5 +1,5 @@
-//! One connection as a stream of bytes, plain or encrypted: nothing in it waits but [`Channel::readable`] and
-//! [`Channel::writable`], so that a read can end at any point between two calls.
+//! One connection as a stream of bytes, plain or encrypted. Only its `async` methods wait, so that a read
+//! can end at any point between two calls.
 
 mod tls;
 
@@ -17,14 +17,13 @@ use tls::Tls;
 /// The most bytes that one call receives into memory: they are still in a level-2 cache when they are summed.
 const PIECE: u64 = 256 << 10;
 
-/// What the send buffer of a connection with a short round trip takes: more of it would be driven out of the
-/// caches before the receiver takes it. `tierfeed-bench peers --transport` over loopback,
-/// samples of 100 KiB and 1 MiB: 1.14 and 1.04 x a plain copy, and 0.85 and 0.73 x with the buffer that the
-/// kernel chooses.
+/// The send buffer of a connection with a short round trip: more bytes would be driven out of the caches
+/// before the receiver takes them. `tierfeed-bench peers --transport` over loopback, samples of 100 KiB and
+/// 1 MiB: 1.14 and 1.04 x a plain copy, and 0.85 and 0.73 x with the buffer that the kernel chooses.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
 
-/// The longest round trip in which send buffers of that length carry what a link of 50 Gbit/s does, with the
-/// connections that a peer opens; behind a longer one the kernel chooses.
+/// The longest round trip at which send buffers of that length fill a link of 50 Gbit/s over the connections
+/// that a peer opens; for a longer one the kernel chooses.
 const SHORT_ROUND_TRIP: Duration = Duration::from_micros(300);
 
 const PROBE_AFTER: Duration = Duration::from_secs(10);
@@ -34,7 +33,6 @@ const PROBES_MAX: u32 = 2;
 /// Data that the other host does not acknowledge within this time closes the connection.
 const ACKNOWLEDGED_WITHIN_MS: u32 = 10_000;
 
-/// A connection.
 #[derive(Debug)]
 pub(crate) struct Channel {
     stream: TcpStream,
@@ -53,8 +51,7 @@ impl Channel {
         Ok(Self { stream, tls: None })
     }
 
-    /// Bounds the send buffer if the link has a short round trip. Where the kernel does not tell, or refuses, its
-    /// own choice stays.
+    /// Bounds the send buffer if the link has a short round trip. On an error the choice of the kernel stays.
     pub(crate) fn fit_send_buffer(&self) {
         if round_trip(self.stream.as_fd()).is_ok_and(|time| time <= SHORT_ROUND_TRIP) {
             let _ = sockopt::set_socket_send_buffer_size(&self.stream, SEND_BUFFER_BYTES);
@@ -78,12 +75,10 @@ impl Channel {
         Ok(self)
     }
 
-    /// Waits until a receive may succeed or fail, after one that would have waited.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         self.stream.readable().await
     }
 
-    /// Waits until a send may succeed or fail, after one that would have waited.
     pub(crate) async fn writable(&self) -> io::Result<()> {
         self.stream.writable().await
     }
@@ -106,8 +101,8 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] if nothing is there, [`io::ErrorKind::UnexpectedEof`] if the other end has
-    /// closed the connection, else as `recv(2)`.
+    /// [`io::ErrorKind::WouldBlock`] if nothing is there, [`io::ErrorKind::UnexpectedEof`] if the other end
+    /// has closed the connection, else as `recv(2)`.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
             return tls.receive(&self.stream, buffer.len(), |bytes| {
@@ -121,8 +116,8 @@ impl Channel {
         }
     }
 
-    /// As [`Self::receive`], at most `len` bytes, into memory from `offset` on; adds them to `sum` as they lie
-    /// there.
+    /// As [`Self::receive`], at most `len` bytes, into memory from `offset` on; adds them to `sum` as they
+    /// lie there.
     pub(crate) fn receive_summed(
         &mut self,
         region: &Region,
@@ -162,7 +157,7 @@ impl Channel {
         }
     }
 
-    /// As [`Self::send`], of memory, which is not needed any more when this returns.
+    /// As [`Self::send`]; the memory is not needed any more when this returns.
     pub(crate) fn send_ranges(&mut self, ranges: &[MappedRange<'_>]) -> io::Result<Bytes> {
         match &mut self.tls {
             Some(tls) => tls.send_ranges(&self.stream, ranges),
@@ -172,7 +167,6 @@ impl Channel {
         }
     }
 
-    /// Fills the buffer.
     pub(crate) async fn receive_all(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let mut done = 0;
         while done < buffer.len() {
@@ -185,7 +179,6 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends all bytes.
     pub(crate) async fn send_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut done = 0;
         while done < bytes.len() || self.has_unsent() {

@@ -26,29 +26,24 @@ use crate::{
 use connection::Connection;
 use peer::Peer;
 
-/// The most connections to one peer.
 const CONNECTIONS_MAX: usize = 4;
 
-/// Reads that wait for a connection are checked for their deadline so often.
+/// The interval at which reads that wait for a connection are checked for their deadline.
 const TICK: Duration = Duration::from_millis(5);
 
-/// From a connection attempt to the proofs of both ends.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long a peer may send nothing while something is expected of it.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
 
-/// How long a connection is kept without a request.
 const IDLE_FOR: Duration = Duration::from_secs(60);
 
-/// The limits of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientSettings {
     /// The most connections to one peer.
     pub connections_max: usize,
-    /// Within this time a connection is there and both ends have proved themselves.
+    /// The time from a connection attempt to the proofs of both ends.
     pub connect_within: Duration,
-    /// A peer that sends nothing for so long, while something is expected of it, loses its connection.
+    /// A peer of which something is expected loses its connection if it sends nothing for so long.
     pub silent_after: Duration,
     /// A connection is closed after this time without a request.
     pub idle_for: Duration,
@@ -65,18 +60,16 @@ impl Default for ClientSettings {
     }
 }
 
-/// The reads of samples that other nodes hold.
 #[derive(Debug)]
 pub struct Client {
     shared: Arc<Shared>,
     /// Peers with reads since the last flush.
     unflushed: Mutex<BTreeSet<NodeId>>,
     stop: watch::Sender<bool>,
-    /// Held here and by no task, so that no thread of it ends it.
+    /// Held by no task, so that none of its own threads drops it.
     _network: Arc<Network>,
 }
 
-/// What all tasks of a client share.
 pub(crate) struct Shared {
     access: Access,
     settings: ClientSettings,
@@ -89,7 +82,6 @@ pub(crate) struct Shared {
 }
 
 impl Client {
-    /// A client that knows no peer yet.
     #[must_use]
     pub fn start(network: Arc<Network>, access: Access, settings: ClientSettings) -> Self {
         let (stop, stopped) = watch::channel(false);
@@ -107,8 +99,8 @@ impl Client {
         Self { shared, unflushed: Mutex::default(), stop, _network: network }
     }
 
-    /// From now on `peer` listens at `address`, as the process `incarnation`. If it was elsewhere, or another
-    /// process, its connections are closed.
+    /// Sets where `peer` listens, as the process `incarnation`. If either differs from before, its
+    /// connections are closed.
     pub fn set_peer(&self, peer: NodeId, address: SocketAddr, incarnation: u64) {
         let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
         let known = peers.entry(peer).or_insert_with(|| Arc::new(Peer::new(peer)));
@@ -141,7 +133,7 @@ impl Client {
         }
     }
 
-    /// Sends what was read since the last call, one request to each peer.
+    /// Sends the reads since the last call.
     pub fn flush(&self) {
         let unflushed = {
             let mut unflushed = self.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -155,20 +147,19 @@ impl Client {
         }
     }
 
-    /// What was measured of each peer, by its number.
+    /// Ordered by the number of the peer.
     #[must_use]
     pub fn links(&self) -> Vec<LinkFigures> {
         let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
         peers.values().map(|peer| peer.figures()).collect()
     }
 
-    /// Measures the rate of a peer anew, as that of a peer that was not asked for a while.
+    /// Measures the rate of a peer anew; the old rate holds until then.
     pub fn measure_anew(&self, node: NodeId) {
         let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
         peers.get(&node).into_iter().for_each(|peer| peer.measure_anew());
     }
 
-    /// What was done since the start.
     #[must_use]
     pub fn counters(&self) -> ClientCounters {
         self.shared.totals.read()
@@ -205,7 +196,6 @@ impl Shared {
         });
     }
 
-    /// Opens a connection to a peer if its requests need one more.
     fn launch(self: &Arc<Self>, peer: &Arc<Peer>) {
         match peer.may_connect(self.settings.connections_max, Instant::now()) {
             peer::Connect::Now => {

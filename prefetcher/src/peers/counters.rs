@@ -1,34 +1,27 @@
-//! What clients and servers counted since their start.
+//! The counters of clients and servers since their start.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::peers::{Failure, Outcome};
 
-/// What a client did since its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientCounters {
-    /// Reads that ended with the sample.
     pub held: u64,
-    /// Reads whose peer did not hold the sample.
     pub absent: u64,
     /// Reads that failed, in the order of [`Failure::ALL`].
     pub failures: [u64; Failure::ALL.len()],
-    /// Requests that were sent.
     pub requests: u64,
     /// Bytes of samples that were received, those of failed reads too.
     pub received_bytes: u64,
-    /// Connections that were opened.
     pub connected: u64,
 }
 
-/// What a server did since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerCounters {
     /// Connections whose other end proved itself.
     pub accepted: u64,
-    /// Connections whose other end did not.
+    /// Other connections: without a proof in time, or without room for them.
     pub refused: u64,
-    /// Requests that came.
     pub requests: u64,
     /// Requests that were answered and whose bytes have left.
     pub answered: u64,
@@ -58,7 +51,6 @@ pub(crate) struct ServerTotals {
     pub(crate) lost: AtomicU64,
 }
 
-/// Adds to a total.
 pub(crate) fn add(total: &AtomicU64, count: u64) {
     total.fetch_add(count, Ordering::Relaxed);
 }

@@ -9,24 +9,18 @@ use crate::peers::{
     channel::Channel,
 };
 
-/// What the last message of a handshake says: that the client was accepted, or that the server has no room for
-/// one more.
+/// The last message of a handshake: the client was accepted, or the server has no room for it.
 const ACCEPTED: u8 = 1;
 const FULL: u8 = 2;
 
-/// A connection whose ends have proved themselves.
 #[derive(Debug)]
 pub(crate) struct Proved {
     pub(crate) channel: Channel,
-    /// The node at the other end.
     pub(crate) node: NodeId,
-    /// Of heads that this end sends.
     pub(crate) sent: Tags,
-    /// Of heads that this end receives.
     pub(crate) received: Tags,
 }
 
-/// Why a connection was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
     #[error("the other end could not prove that it has the secret of the job")]
@@ -49,7 +43,7 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// The end that connected to the process `incarnation` of `node`.
+/// The handshake of the client, with the process `incarnation` of `node`.
 pub(crate) async fn connect(
     mut channel: Channel,
     access: &Access,
@@ -81,8 +75,7 @@ pub(crate) async fn connect(
     Ok(Proved { channel, node: server.node, sent, received })
 }
 
-/// The end that accepted a connection. The other end still waits for [`Proved::accept`] or
-/// [`Proved::turn_away`].
+/// The handshake of the server. The client still waits for [`Proved::accept`] or [`Proved::turn_away`].
 pub(crate) async fn prove(mut channel: Channel, access: &Access) -> Result<Proved, HandshakeError> {
     channel = protected(channel, access, Role::Server).await?;
     let client = receive_greeting(&mut channel).await?;
@@ -100,13 +93,11 @@ pub(crate) async fn prove(mut channel: Channel, access: &Access) -> Result<Prove
 }
 
 impl Proved {
-    /// Tells the client that it may ask.
     pub(crate) async fn accept(&mut self) -> Result<(), HandshakeError> {
         self.channel.fit_send_buffer();
         Ok(self.channel.send_all(&[ACCEPTED]).await?)
     }
 
-    /// Tells the client that there is no room for it.
     pub(crate) async fn turn_away(mut self) -> HandshakeError {
         match self.channel.send_all(&[FULL]).await {
             Ok(()) => HandshakeError::Full,
@@ -115,7 +106,6 @@ impl Proved {
     }
 }
 
-/// The connection, encrypted unless the network is private.
 async fn protected(
     channel: Channel,
     access: &Access,

@@ -8,7 +8,6 @@ use crate::peers::{
     wire::{HEADER_BYTES, Header, WireError},
 };
 
-/// A head that has come in part.
 #[derive(Debug, Default)]
 pub(crate) struct HeadReader {
     bytes: Vec<u8>,
@@ -16,7 +15,6 @@ pub(crate) struct HeadReader {
     header: Option<Header>,
 }
 
-/// Why no head came.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HeadError {
     /// [`io::ErrorKind::WouldBlock`]: the rest is not there yet.
@@ -59,7 +57,6 @@ impl HeadReader {
         }
     }
 
-    /// Whether a part of a head has come.
     pub(crate) fn has_begun(&self) -> bool {
         self.done > 0
     }

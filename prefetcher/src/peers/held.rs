@@ -7,10 +7,8 @@ use tierfeed_numa_memory::{MappedRange, Mapping, Region};
 
 use crate::tier::{Segment, Store};
 
-/// A sample that this node holds: where its bytes lie, and their sum.
-///
-/// The memory stays allocated while this lives. An answer with it makes sure that the bytes stay too,
-/// until the answer was sent.
+/// The memory stays allocated while this lives. The owner keeps the bytes pinned until
+/// [`Event::Sent`](super::Event::Sent).
 #[derive(Debug)]
 pub struct Held {
     parts: Vec<Part>,
@@ -32,8 +30,7 @@ enum Memory {
 }
 
 impl Held {
-    /// A sample of `len` bytes with the sum `xxh3`, in `region` from `offset` on; `None` if it leaves the
-    /// region.
+    /// `None` if the sample leaves the region.
     #[must_use]
     pub fn in_region(region: Arc<Region>, offset: Bytes, len: Bytes, xxh3: u64) -> Option<Self> {
         let end = offset.0.checked_add(len.0)?;
@@ -42,8 +39,7 @@ impl Held {
         is_inside.then_some(Self { parts: vec![part], len, xxh3 })
     }
 
-    /// A sample of `len` bytes that lies in the segments of a tier; `None` if one of them is no memory, or
-    /// they are shorter.
+    /// `None` if a segment is no memory, or the segments are shorter than `len`.
     pub(crate) fn in_tier(segments: Vec<Segment>, len: Bytes, xxh3: u64) -> Option<Self> {
         let mut parts = Vec::with_capacity(segments.len());
         let mut left = len.0;
@@ -59,25 +55,21 @@ impl Held {
         (left == 0).then_some(Self { parts, len, xxh3 })
     }
 
-    /// Length of the sample.
     #[must_use]
     pub fn len(&self) -> Bytes {
         self.len
     }
 
-    /// Whether the sample has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len.0 == 0
     }
 
-    /// The sum of its bytes.
     #[must_use]
     pub fn xxh3(&self) -> u64 {
         self.xxh3
     }
 
-    /// The ranges of its bytes from `done` on.
     pub(crate) fn ranges_from(&self, done: Bytes) -> impl Iterator<Item = MappedRange<'_>> {
         let mut skip = done.0;
         self.parts.iter().filter_map(move |part| {

@@ -34,33 +34,28 @@ use crate::{
 
 use outgoing::Outgoing;
 
-/// The most connections whose other end has proved itself.
 const CONNECTIONS_MAX: usize = 8192;
 
-/// The most connections whose other end has not proved itself; a further one closes the oldest.
 const UNPROVED_MAX: usize = 256;
 
-/// Connections that wait to be accepted: with a short queue, idle ones that come in thousands would make a peer
-/// wait for the next attempt of its kernel, which is a second later.
+/// Connections that wait to be accepted: with a short queue, idle ones that come in thousands would make a
+/// peer wait for the next attempt of its kernel, which is a second later.
 const BACKLOG: i32 = 4096;
 
-/// The pause after a connection could not be accepted, as without descriptors.
+/// The pause after a connection could not be accepted, as when descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// From a connection to the proof of its other end.
 const PROVED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long a connection may take no byte while some are to be sent.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// The limits of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerSettings {
     /// The most connections whose other end has proved itself.
     pub connections_max: usize,
-    /// The most connections whose other end has not proved itself.
+    /// The most connections whose other end has not proved itself; a further one closes the oldest.
     pub unproved_max: usize,
-    /// Within this time after its connection the other end has proved itself.
+    /// The time from a connection to the proof of its other end.
     pub proved_within: Duration,
     /// A connection that takes no byte for so long, while some are to be sent, is closed.
     pub stuck_after: Duration,
@@ -77,7 +72,6 @@ impl Default for ServerSettings {
     }
 }
 
-/// Listens for other nodes, and answers them.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -85,7 +79,6 @@ pub struct Server {
     stop: watch::Sender<bool>,
 }
 
-/// What all tasks of a server share.
 pub(crate) struct Shared {
     access: Access,
     settings: ServerSettings,
@@ -97,15 +90,14 @@ pub(crate) struct Shared {
     totals: ServerTotals,
 }
 
-/// A request that waits for its owner.
 struct Waiting {
     wire: outgoing::Request,
     answers: mpsc::Sender<Outgoing>,
 }
 
 impl Server {
-    /// Accepts connections of `listener` until it is dropped. `event` is called from many threads; it must
-    /// neither block nor panic.
+    /// Accepts connections of `listener` until the server is dropped. `event` is called from many threads; it
+    /// must neither block nor panic.
     ///
     /// # Errors
     ///
@@ -143,7 +135,7 @@ impl Server {
         Ok(Self { shared, address, stop })
     }
 
-    /// The address at which it listens, with the port that the system gave it.
+    /// With the port that the system gave it.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -163,7 +155,6 @@ impl Server {
         }
     }
 
-    /// What was done since the start.
     #[must_use]
     pub fn counters(&self) -> ServerCounters {
         self.shared.totals.read()
@@ -185,7 +176,6 @@ impl Shared {
         AskId(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Has the other end prove itself, and tells it whether there is room for it.
     async fn prove(&self, stream: TcpStream) -> Result<Accepted, HandshakeError> {
         let mut proved = handshake::prove(Channel::plain(stream)?, &self.access).await?;
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
@@ -195,7 +185,7 @@ impl Shared {
         Ok((proved, slot))
     }
 
-    /// Accepts connections for ever; all of them end with this task.
+    /// All connections end with this task.
     async fn accept(self: Arc<Self>, listener: TcpListener) {
         let mut unproved = Unproved::new(self.settings.unproved_max);
         let mut serving = JoinSet::new();
@@ -222,7 +212,6 @@ impl Shared {
     }
 }
 
-/// A connection that may be served, and its place among them.
 type Accepted = (Proved, OwnedSemaphorePermit);
 
 /// Connections whose other end has not proved itself, oldest first.
@@ -253,7 +242,7 @@ impl Unproved {
         self.oldest_first.push_back(task);
     }
 
-    /// The outcome of the next one that ended; `None` without any.
+    /// `None` without any.
     async fn next(&mut self) -> Option<Option<Accepted>> {
         // One that was aborted has not proved itself either.
         Some(self.tasks.join_next().await?.ok().flatten())

@@ -1,18 +1,15 @@
 //! The messages between two nodes, and their bytes.
 //!
-//! A message is a head, which is one [`Header`] and its entries, a tag over the head (`peers/access.rs`), and,
-//! in an answer, the bytes of the samples that are held, in the order of their entries. All numbers are in
-//! little endian.
+//! A message is a head, which is one [`Header`] and its entries, a tag over the head (`peers/access.rs`),
+//! and, in an answer, the bytes of the samples that are held, in the order of their entries. All numbers are
+//! in little endian.
 
 use tierfeed_core::id::SampleId;
 
-/// The length of a header.
 pub const HEADER_BYTES: usize = 32;
 
-/// The length of an entry of a request.
 pub const ASKED_BYTES: usize = 4;
 
-/// The length of an entry of an answer.
 pub const ANSWERED_BYTES: usize = 24;
 
 /// The most samples of one request.
@@ -21,71 +18,46 @@ pub const SAMPLES_MAX: usize = 4096;
 /// The first bytes of every message: name and version.
 const MAGIC: [u8; 4] = *b"tfp1";
 
-/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A request for samples.
     Ask,
-    /// The answer to a request.
     Answer,
-    /// The answer of a node that works by another generation of the plan. It has no entries.
+    /// From a node that works by another generation of the plan. It has no entries.
     OtherGeneration,
 }
 
-/// The start of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The kind of the message.
     pub kind: Kind,
-    /// Identifies a request on its connection; its answer has the same.
+    /// Unique for a request on its connection; its answer has the same.
     pub id: u64,
     /// The generation of the plan that the sender works by.
     pub generation: u64,
-    /// Number of entries.
     pub count: u32,
-    /// Of a request: the milliseconds in which the answer is needed.
+    /// For a request: the milliseconds in which the answer is needed.
     pub within_ms: u32,
 }
 
-/// An entry of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answered {
-    /// The sample.
     pub sample: SampleId,
     /// Length and sum of its bytes; `None` if the node does not hold it.
     pub held: Option<(u64, u64)>,
 }
 
-/// Why bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The bytes start differently.
     #[error("a message starts with the bytes {MAGIC:02x?}, this with {found:02x?}")]
-    Magic {
-        /// The first bytes.
-        found: [u8; 4],
-    },
-    /// The kind has no meaning.
+    Magic { found: [u8; 4] },
     #[error("a message has kind 1 to 3, this {found}")]
-    Kind {
-        /// The number of the kind.
-        found: u8,
-    },
-    /// There are more entries than allowed, or a message without entries has some.
+    Kind { found: u8 },
     #[error(
         "a message of this kind has no {found} entries; at most {SAMPLES_MAX}, requests at least 1"
     )]
-    Count {
-        /// The stated number of entries.
-        found: u32,
-    },
-    /// Bytes without meaning are not 0, or an entry is neither held nor absent.
+    Count { found: u32 },
     #[error("a field without meaning is {found}; it must be 0")]
-    Blank {
-        /// The value of the field.
-        found: u64,
-    },
+    Blank { found: u64 },
 }
 
 impl Kind {
@@ -144,7 +116,6 @@ impl Header {
         })
     }
 
-    /// Adds its bytes to `head`.
     pub fn write(&self, head: &mut Vec<u8>) {
         head.extend(MAGIC);
         head.extend([self.kind.number(), 0, 0, 0]);
@@ -154,7 +125,6 @@ impl Header {
         head.extend(self.within_ms.to_le_bytes());
     }
 
-    /// Length of the entries behind it.
     #[must_use]
     pub fn entries_bytes(&self) -> usize {
         usize::try_from(self.count).unwrap_or(usize::MAX).saturating_mul(self.kind.entry_bytes())
@@ -168,7 +138,6 @@ pub fn asked(entries: &[u8]) -> Vec<SampleId> {
     entries.map(|entry| SampleId(u32::from_le_bytes(array(entry, 0)))).collect()
 }
 
-/// Adds an entry of a request to `head`.
 pub fn write_asked(sample: SampleId, head: &mut Vec<u8>) {
     head.extend(sample.0.to_le_bytes());
 }
@@ -195,7 +164,6 @@ impl Answered {
         Ok(Self { sample, held })
     }
 
-    /// Adds its bytes to `head`.
     pub fn write(&self, head: &mut Vec<u8>) {
         head.extend(self.sample.0.to_le_bytes());
         head.extend(u32::from(self.held.is_some()).to_le_bytes());

@@ -25,7 +25,6 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The duty to answer `op`.
     pub(crate) fn new(op: OpId, summary: Option<Summary>, state: Arc<PlaneState>) -> Self {
         Self { op, summary, begun: state.pace.now(), state: Some(state) }
     }
@@ -35,22 +34,20 @@ impl Answer {
         self.begun = self.state().pace.now();
     }
 
-    /// The operation that it answers.
     pub(crate) fn op(&self) -> OpId {
         self.op
     }
 
-    /// The state that the operation works on.
     pub(crate) fn state(&self) -> Arc<PlaneState> {
         Arc::clone(self.state.as_ref().expect("only giving the answer takes it, by value"))
     }
 
-    /// Answers the operation. A failure is kept with the sample that it concerns.
+    /// A failure is kept with the sample that it concerns.
     pub(crate) fn give(self, sample: Option<SampleId>, outcome: Result<(), Cause>) {
         self.give_worked(sample, outcome, None);
     }
 
-    /// As [`Self::give`], of an operation at which a processor worked for so long.
+    /// As [`Self::give`], with the time for which a processor worked at the operation.
     pub(crate) fn give_worked(
         mut self,
         sample: Option<SampleId>,

@@ -1,4 +1,4 @@
-//! What the data plane did, in counters that only grow, and what it holds now.
+//! Counters of what the data plane did, which only grow, and the memory that it holds now.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,69 +16,52 @@ use crate::{
     tier::{Medium, WriteMode},
 };
 
-/// Operations of one kind, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
     /// Number of operations that succeeded.
     pub operations: u64,
     /// The bytes that successful operations moved.
     pub bytes: Bytes,
-    /// Number of operations that failed.
     pub failed: u64,
 }
 
-/// Traffic of one tier, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierTraffic {
-    /// The kind of the tier.
     pub kind: Kind,
-    /// Samples that were copied from it.
     pub read: Traffic,
-    /// Samples that were copied to it.
     pub written: Traffic,
     /// Writes to its disk that failed; the lost samples are read from the cold store instead.
     pub writes_failed: u64,
 }
 
-/// Everything that the data plane counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counters {
-    /// Samples read from the cold store.
     pub source: Traffic,
     /// By tier, fastest first.
     pub tiers: Vec<TierTraffic>,
-    /// Moves by source and destination, with their durations.
     pub moves: Vec<Moves>,
     /// How long transforms took, from the start of the operation to its end.
     pub transform_durations: Durations,
-    /// Operations that ended with a fault, of all kinds.
     pub faults: u64,
     /// Operations that no thread carried out: the queue was full, the plane stopped, or the thread
     /// panicked. Among the faults.
     pub abandoned: u64,
 }
 
-/// Samples that were moved from one endpoint to another, since the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moves {
-    /// Where the samples came from.
     pub from: Endpoint,
-    /// Where the samples went.
     pub to: Endpoint,
     /// Number of samples that arrived.
     pub operations: u64,
-    /// Bytes of the samples that arrived.
     pub bytes: Bytes,
-    /// Number of samples that did not arrive, by fault.
     pub failed: Vec<(Fault, u64)>,
     /// A histogram of durations: a bucket for each of [`DURATION_BOUNDS`] and one for longer ones.
     pub durations: Vec<u64>,
-    /// The sum of all durations.
     pub duration: Nanoseconds,
 }
 
 impl Moves {
-    /// Adds the samples of another pair of endpoints.
     pub fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.bytes.0 += other.bytes.0;
@@ -94,11 +77,9 @@ impl Moves {
 pub struct Durations {
     /// A histogram: a bucket for each of [`DURATION_BOUNDS`] and one for longer ones.
     pub buckets: Vec<u64>,
-    /// The sum of all.
     pub sum: Nanoseconds,
 }
 
-/// [`Durations`] that threads add to.
 #[derive(Debug, Default)]
 pub(crate) struct DurationCounter {
     buckets: [AtomicU64; DURATION_BOUNDS.len() + 1],
@@ -106,7 +87,6 @@ pub(crate) struct DurationCounter {
 }
 
 impl DurationCounter {
-    /// Counts an operation that ended after `lasted`.
     pub(crate) fn count(&self, lasted: Nanoseconds, fault: Option<Fault>) {
         if fault.is_none() {
             let bucket = DURATION_BOUNDS.partition_point(|bound| *bound < lasted);
@@ -146,7 +126,7 @@ pub const DURATION_BOUNDS: [Nanoseconds; 19] = [
     Nanoseconds(10_000_000_000),
 ];
 
-/// One of each kind, at [`slot_of`] it.
+/// One of each kind, at the index [`slot_of`].
 const FAULTS: [Fault; 10] = [
     Fault::Vanished,
     Fault::Changed,
@@ -160,7 +140,7 @@ const FAULTS: [Fault; 10] = [
     Fault::NoWorker,
 ];
 
-/// Where a kind of fault is counted, wherever it happened.
+/// The index of a kind of fault, wherever it happened.
 const fn slot_of(fault: Fault) -> usize {
     match fault {
         Fault::Vanished => 0,
@@ -176,7 +156,6 @@ const fn slot_of(fault: Fault) -> usize {
     }
 }
 
-/// [`Moves`] that threads add to, for every pair of endpoints.
 #[derive(Debug)]
 pub(crate) struct MoveCounters {
     tiers: usize,
@@ -199,7 +178,6 @@ impl MoveCounters {
         Self { tiers, counters: (0..ends * ends).map(|_| MoveCounter::default()).collect() }
     }
 
-    /// Counts a move that ended after `lasted`.
     pub(crate) fn count(
         &self,
         from: Endpoint,
@@ -225,7 +203,7 @@ impl MoveCounters {
         add(&counter.durations[DURATION_BOUNDS.partition_point(|bound| *bound < lasted)], 1);
     }
 
-    /// The moves so far, without pairs of endpoints that had none.
+    /// Leaves out pairs of endpoints that had no move.
     pub(crate) fn read(&self) -> Vec<Moves> {
         let ends = self.tiers + 2;
         let moves = self.counters.iter().enumerate().map(|(at, counter)| {
@@ -265,27 +243,21 @@ impl MoveCounters {
     }
 }
 
-/// Bytes that one tier holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierUsage {
-    /// The kind of the tier.
     pub kind: Kind,
-    /// The medium that the bytes lie on.
     pub medium: Medium,
     /// Size of all chunks of the tier.
     pub bytes: Bytes,
 }
 
-/// Bytes that the data plane holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
-    /// Staging memory of all ranks.
     pub arenas: Bytes,
     /// By tier, fastest first.
     pub tiers: Vec<TierUsage>,
 }
 
-/// How the memory of the data plane is written, and in which pages it lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteModes {
     /// Staging memory; `None` before the first trainer.
@@ -306,7 +278,6 @@ impl Usage {
     }
 }
 
-/// [`Traffic`] that threads add to.
 #[derive(Debug, Default)]
 pub(crate) struct TrafficCounter {
     operations: AtomicU64,
@@ -315,7 +286,6 @@ pub(crate) struct TrafficCounter {
 }
 
 impl TrafficCounter {
-    /// Counts one operation on `len` bytes.
     pub(crate) fn count<T, E>(&self, len: Bytes, outcome: &Result<T, E>) {
         if outcome.is_ok() {
             self.operations.fetch_add(1, Ordering::Relaxed);
@@ -325,7 +295,7 @@ impl TrafficCounter {
         }
     }
 
-    /// The counters now. Each is exact; they may be read at slightly different moments.
+    /// Each is exact; they may be read at slightly different moments.
     pub(crate) fn read(&self) -> Traffic {
         Traffic {
             operations: self.operations.load(Ordering::Relaxed),

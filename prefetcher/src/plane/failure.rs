@@ -22,14 +22,10 @@ pub const FAILURES_KEPT: usize = 64;
 /// Number of reasons that are kept for trainers that ask why samples were left out.
 pub const REASONS_KEPT: usize = 4096;
 
-/// An operation that failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// The operation that failed.
     pub op: OpId,
-    /// The sample that it concerned, if any.
     pub sample: Option<SampleId>,
-    /// The cause, by its kind.
     pub cause: Cause,
 }
 
@@ -42,46 +38,25 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Why an operation failed, by its kind.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A fetch from the cold store failed.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A promotion or a demotion failed.
     #[error(transparent)]
     Copy(#[from] CopyError),
-    /// No row could be made of a sample.
     #[error(transparent)]
     Transform(#[from] TransformError),
-    /// A chunk could not be allocated.
     #[error("chunk {} of tier {kind}: {source}", .chunk.0)]
-    Chunk {
-        /// The kind of the tier.
-        kind: Kind,
-        /// The chunk that was to be added.
-        chunk: ChunkId,
-        /// Why it could not be allocated.
-        source: SpaceError,
-    },
-    /// The staging memory of a rank could not be allocated, trimmed or restored.
+    Chunk { kind: Kind, chunk: ChunkId, source: SpaceError },
     #[error("staging memory of rank {}, {len}: {source}", .rank.0)]
-    Arena {
-        /// The rank that it belongs to.
-        rank: Rank,
-        /// The size that was requested.
-        len: Bytes,
-        /// Why the memory was refused.
-        source: SpaceError,
-    },
+    Arena { rank: Rank, len: Bytes, source: SpaceError },
     /// No thread carried it out: the queue was full, the plane stopped, or the thread panicked.
     #[error("the operation was abandoned")]
     Abandoned,
 }
 
 impl Cause {
-    /// The fault that is reported to the session.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
@@ -106,79 +81,49 @@ impl Cause {
     }
 }
 
-/// Why a sample could not be copied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
-    /// There is no such tier.
     #[error("there is no tier {}; there are {tiers}", .tier.0)]
-    UnknownTier {
-        /// The tier that the command named.
-        tier: TierId,
-        /// Number of tiers that exist.
-        tiers: usize,
-    },
-    /// The tier has no such chunk.
+    UnknownTier { tier: TierId, tiers: usize },
     #[error("tier {kind} has no chunk {}", .chunk.0)]
-    UnknownChunk {
-        /// The kind of the tier.
-        kind: Kind,
-        /// The chunk that the command named.
-        chunk: ChunkId,
-    },
-    /// The rank has no staging memory.
+    UnknownChunk { kind: Kind, chunk: ChunkId },
     #[error("rank {} has no staging memory", .rank.0)]
-    UnknownArena {
-        /// The rank that the command named.
-        rank: Rank,
-    },
-    /// The place is shorter than the sample.
+    UnknownArena { rank: Rank },
     #[error("a place of {} bytes is too short for a sample of {}", .place.0, .len.0)]
-    TooShort {
-        /// The length of the place.
-        place: Bytes,
-        /// The length of the sample.
-        len: Bytes,
-    },
+    TooShort { place: Bytes, len: Bytes },
     /// The bytes are not those that the cold store delivered, or the copy was never complete.
     #[error("its copy in {} is not what the cold store delivered; it is not used", place(*.from))]
     Corrupt {
-        /// The tier that held it, or staging.
+        /// `None` for staging.
         from: Option<Kind>,
     },
-    /// A page of the memory is poisoned (an uncorrectable hardware error).
     #[error("a page of the memory of {} is poisoned; {}", place(tier.map(|(_, kind)| kind)), lost(*.chunk))]
     Poisoned {
-        /// The tier that it belongs to; `None` for staging.
+        /// `None` for staging.
         tier: Option<(TierId, Kind)>,
-        /// The chunk, which is lost.
         chunk: Option<ChunkId>,
     },
     /// The chunk has no memory for the place, and gets none: other processes took it after the chunk was
     /// added.
     #[error("{}: {source}", holder(*.chunk, *.to))]
     NoMemory {
-        /// The tier that it belongs to.
+        /// `None` for staging.
         to: Option<Kind>,
-        /// The chunk that was to be written.
         chunk: Option<ChunkId>,
-        /// Why the memory was refused.
         source: SpaceError,
     },
-    /// Reading or writing failed.
     #[error("cannot copy from {} to {}: {source}", place(*.from), place(*.to))]
     Io {
-        /// The tier it came from, or staging.
+        /// `None` for staging.
         from: Option<Kind>,
-        /// The tier it went to, or staging.
+        /// `None` for staging.
         to: Option<Kind>,
-        /// What the operating system says.
         source: io::Error,
     },
 }
 
 impl CopyError {
-    /// The fault that is reported to the session.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
@@ -216,8 +161,8 @@ fn place(tier: Option<Kind>) -> &'static str {
     tier.map_or("staging", Kind::name)
 }
 
-/// The most recent failures: [`FAILURES_KEPT`] of all kinds, and [`REASONS_KEPT`] for which a sample cannot be
-/// handed over.
+/// The most recent failures: [`FAILURES_KEPT`] of all kinds, and [`REASONS_KEPT`] for which a sample cannot
+/// be handed over.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Mutex<Kept>);
 
@@ -228,7 +173,6 @@ struct Kept {
 }
 
 impl Failures {
-    /// Keeps a failure, and drops the oldest beyond the limits.
     pub(crate) fn push(&self, failure: Failure) {
         let mut kept = self.kept();
         if let Some((sample, reason)) = failure.sample.zip(failure.cause.of_sample()) {
@@ -237,14 +181,13 @@ impl Failures {
         push_bounded(&mut kept.all, Arc::new(failure), FAILURES_KEPT);
     }
 
-    /// Why a sample could not be handed over, the last time.
     pub(crate) fn reason(&self, sample: SampleId) -> Option<String> {
         let kept = self.kept();
         let reason = kept.reasons.iter().rev().find(|(failed, _)| *failed == sample);
         reason.map(|(_, reason)| reason.clone())
     }
 
-    /// The kept failures, oldest first.
+    /// Oldest first.
     pub(crate) fn read(&self) -> Vec<Arc<Failure>> {
         self.kept().all.iter().cloned().collect()
     }

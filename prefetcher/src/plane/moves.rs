@@ -30,15 +30,13 @@ use crate::{
     },
 };
 
-/// The source or the destination of a copy.
 struct CopySide<'a> {
-    /// The tier; `None` for staging and the cold store.
+    /// `None` for staging and the cold store.
     tier: Option<&'a CountedTier>,
     segments: Vec<Segment>,
 }
 
 impl PlaneState {
-    /// Reads a sample from the cold store into staging.
     pub(crate) fn fetch(
         &self,
         answer: Answer,
@@ -83,7 +81,6 @@ impl PlaneState {
         }));
     }
 
-    /// See [`crate::plane::DataPlane::receive`].
     pub(crate) fn receive(&self, to: Slot) -> Option<Target> {
         let segment = self.staged(to).ok().filter(|segment| !is_poisoned(segment))?;
         let Allocation::Memory(region) = segment.store.allocation() else { return None };
@@ -91,8 +88,7 @@ impl PlaneState {
         Some(Target::new(Arc::clone(region), to.offset, to.len))
     }
 
-    /// Reads a sample from the cold store into a tier. The wait for an emulated link is that of a thread of
-    /// the tier.
+    /// A thread of the tier waits for an emulated link, not the thread that ends the read.
     pub(crate) fn prefetch(
         &self,
         answer: Answer,
@@ -133,7 +129,7 @@ impl PlaneState {
         }));
     }
 
-    /// The outcome of a read into a tier. A memory error there is told from an error of the source.
+    /// Distinguishes a memory error of the tier from an error of the source.
     fn end_arrival(
         &self,
         sample: SampleId,
@@ -151,7 +147,6 @@ impl PlaneState {
         Ok(read?)
     }
 
-    /// Copies a sample from a tier into staging.
     pub(crate) fn promote(
         &self,
         answer: Answer,
@@ -167,7 +162,6 @@ impl PlaneState {
         answer.give(Some(sample), outcome.map_err(Cause::from));
     }
 
-    /// Copies a sample that is staged into a tier.
     pub(crate) fn retain(
         &self,
         answer: Answer,
@@ -183,7 +177,6 @@ impl PlaneState {
         answer.give(Some(sample), outcome.map_err(Cause::from));
     }
 
-    /// Copies a sample from a tier into another one.
     pub(crate) fn copy(
         &self,
         answer: Answer,
@@ -267,13 +260,12 @@ impl CopySide<'_> {
     }
 }
 
-/// Whether a page of the store of a segment is poisoned.
 fn is_poisoned(segment: &Segment) -> bool {
     segment.store.bus_errors() > 0
 }
 
-/// Reads the destination of a failed fetch, which counts a poisoned page there. This tells a memory error
-/// from an error of the source.
+/// Reads the destination of a failed fetch, which counts a poisoned page there. This distinguishes a memory
+/// error from an error of the source.
 fn detect_poison(segment: &Segment) {
     if let Allocation::Memory(region) = segment.store.allocation() {
         // The range was checked before the fetch.
@@ -281,7 +273,6 @@ fn detect_poison(segment: &Segment) {
     }
 }
 
-/// Keeps the checksum of a sample that was just fetched.
 fn record_sum(sample: SampleId, segment: &Segment, target: &Target) -> Result<(), Cause> {
     match target.sum() {
         Some(sum) => {

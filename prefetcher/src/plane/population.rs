@@ -30,20 +30,14 @@ use crate::{
     tier::{SpaceError, Store},
 };
 
-/// A chunk with slices that have no memory.
 #[derive(Debug)]
 pub(crate) struct NewChunk {
-    /// The operation that added it, for failures.
     pub(crate) op: OpId,
-    /// The kind of its tier.
     pub(crate) kind: Kind,
-    /// Its number in its tier.
     pub(crate) chunk: ChunkId,
-    /// Its memory.
     pub(crate) store: Arc<Store>,
 }
 
-/// The chunks that wait for memory.
 #[derive(Debug, Default)]
 pub(crate) struct Population {
     state: Mutex<State>,
@@ -66,13 +60,11 @@ struct State {
 pub(crate) struct PopulationThread(Option<JoinHandle<()>>);
 
 impl Population {
-    /// Adds a chunk.
     pub(crate) fn add(&self, chunk: NewChunk) {
         self.state().waiting.push_back(chunk);
         self.changed.notify_all();
     }
 
-    /// Removes a chunk that is dropped.
     pub(crate) fn release(&self, store: &Arc<Store>) {
         let mut state = self.state();
         let is_it = |it: &NewChunk| Arc::ptr_eq(&it.store, store);

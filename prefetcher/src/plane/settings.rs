@@ -12,7 +12,7 @@ use tierfeed_numa_memory::RegionPart;
 
 use crate::tier::{DirectoryError, TierSettings};
 
-/// Which copies are compared with the checksum of the bytes that the cold store delivered.
+/// The copies that are compared with the checksum of the bytes that the cold store delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
     /// Copies from staging and from directories, which other processes can write.
@@ -21,7 +21,6 @@ pub enum Verify {
     Always,
 }
 
-/// The settings of a data plane, fixed for its life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The tiers, fastest first; the index is the [`TierId`].
@@ -34,7 +33,6 @@ pub struct Settings {
     pub staging_behind: Vec<RegionPart>,
     /// The most operations that the session has in flight; also the bound of every queue.
     pub operations_max: NonZeroUsize,
-    /// Which copies are compared with their checksum.
     pub verify: Verify,
 }
 
@@ -51,37 +49,15 @@ impl Settings {
     }
 }
 
-/// Why a data plane does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The size of a chunk is zero.
     #[error("a chunk of 0 B; it must have at least one byte, 512 MiB is usual")]
     EmptyChunk,
-    /// More tiers than a [`TierId`] can number.
     #[error("{tiers} tiers; at most {tiers_max} are possible")]
-    TooManyTiers {
-        /// Number of tiers in the settings.
-        tiers: usize,
-        /// Number of tiers that are possible.
-        tiers_max: usize,
-    },
-    /// The directory of a tier cannot hold chunks.
+    TooManyTiers { tiers: usize, tiers_max: usize },
     #[error("tier {} ({kind}): {source}", .tier.0)]
-    Directory {
-        /// The tier that cannot be opened.
-        tier: TierId,
-        /// The kind of the tier.
-        kind: Kind,
-        /// Why the directory cannot hold chunks.
-        source: DirectoryError,
-    },
-    /// Threads cannot be started or pinned to their CPUs.
+    Directory { tier: TierId, kind: Kind, source: DirectoryError },
     #[error("cannot start {threads} threads on the CPUs they are for: {source}")]
-    Threads {
-        /// Number of threads that were to start.
-        threads: NonZeroUsize,
-        /// What the operating system says.
-        source: io::Error,
-    },
+    Threads { threads: NonZeroUsize, source: io::Error },
 }

@@ -17,12 +17,10 @@ impl PlaneState {
         answer.give(None, outcome.map_err(|source| Cause::Arena { rank, len, source }));
     }
 
-    /// Gives the memory of a part of an arena back to the system.
     pub(crate) fn trim_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
         self.resize_arena(answer, rank, len, |arena| arena.trim(offset, len));
     }
 
-    /// Allocates memory again for a trimmed part of an arena.
     pub(crate) fn restore_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
         self.resize_arena(answer, rank, len, |arena| arena.restore(offset, len));
     }

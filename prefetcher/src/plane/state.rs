@@ -35,20 +35,18 @@ use crate::{
 use tierfeed_dataset::{pace::Pace, read::Source};
 use tierfeed_handoff::SharedTier;
 
-/// The callback that is called for every operation that ended.
 pub(crate) type OnEnd = Box<dyn Fn(Ended) + Send + Sync>;
 
-/// Tiers, arenas and counters of a data plane, shared by its threads.
 pub(crate) struct PlaneState {
     tiers: Vec<CountedTier>,
     arenas: RwLock<BTreeMap<Rank, Arc<Store>>>,
     arenas_held: Arc<AtomicU64>,
     /// How the first arena is written, the pages that it lies in, and where each of its parts lay at first.
     arena_write_mode: OnceLock<(Stores, HugePages, Vec<Placement>)>,
-    /// Where the arena of each rank lies, or its first part.
+    /// Where the arena of each rank, or its first part, shall lie.
     staging: RwLock<BTreeMap<Rank, Locality>>,
     staging_behind: Vec<RegionPart>,
-    /// Where the arenas lay that had a preference.
+    /// Where the arenas with a preference lay when last read, also closed ones.
     placements: Mutex<BTreeMap<Rank, Placement>>,
     stopping: AtomicBool,
     faults: AtomicU64,
@@ -57,7 +55,7 @@ pub(crate) struct PlaneState {
     move_counters: MoveCounters,
     transform_durations: DurationCounter,
     recorder: OnceLock<Arc<Recorder>>,
-    /// Whose pages are dropped when a tier keeps a sample.
+    /// The source whose pages are dropped when a tier keeps a sample.
     cached_source: OnceLock<Arc<dyn Source>>,
     on_end: OnEnd,
     pub(crate) verify: Verify,
@@ -66,7 +64,6 @@ pub(crate) struct PlaneState {
     pub(crate) population: Population,
 }
 
-/// A tier with its traffic counters.
 #[derive(Debug)]
 pub(crate) struct CountedTier {
     pub(crate) id: TierId,
@@ -115,12 +112,10 @@ impl PlaneState {
         self.pace.release();
     }
 
-    /// Whether [`Self::stop`] was called.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Allocates the memory of an arena.
     pub(crate) fn open_arena_blocking(&self, rank: Rank, len: Bytes) -> Result<(), SpaceError> {
         if self.arena_store(rank).is_ok() {
             return Err(SpaceError::Taken);
@@ -144,13 +139,12 @@ impl PlaneState {
         staging.get(&rank).copied().unwrap_or(Locality::Anywhere)
     }
 
-    /// From now on batches of a rank are staged near `node`.
     pub(crate) fn stage_near(&self, rank: Rank, node: NumaNode) {
         let mut staging = self.staging.write().unwrap_or_else(PoisonError::into_inner);
         staging.insert(rank, Locality::Near(node));
     }
 
-    /// Moves the arena of a rank to where its batches are staged. A rank without an arena gets it there.
+    /// A rank without an arena gets it there when it is opened.
     pub(crate) fn move_arena(&self, rank: Rank) {
         if let (Some(region), Some(node)) = (self.arena(rank), self.locality_of(rank).node()) {
             // What does not move shows in the placement.
@@ -158,8 +152,7 @@ impl PlaneState {
         }
     }
 
-    /// Where the arena of each rank lies, or lay when it was closed; those are left out that have no
-    /// preference.
+    /// Without ranks that have no preference; of a closed arena the last placement.
     pub(crate) fn arena_placements(&self) -> BTreeMap<Rank, Placement> {
         let arenas = self.arenas.read().unwrap_or_else(PoisonError::into_inner).clone();
         arenas.into_keys().for_each(|rank| self.note_placement(rank));
@@ -177,18 +170,15 @@ impl PlaneState {
         }
     }
 
-    /// Removes the arena of a rank and returns it.
     pub(crate) fn take_arena(&self, rank: Rank) -> Option<Arc<Store>> {
         self.note_placement(rank);
         self.arenas.write().unwrap_or_else(PoisonError::into_inner).remove(&rank)
     }
 
-    /// Removes a chunk of a tier and returns it.
     pub(crate) fn take_chunk(&self, tier: TierId, chunk: ChunkId) -> Option<Arc<Store>> {
         self.tier(tier).ok()?.tier.take_chunk(chunk)
     }
 
-    /// The staging memory of a rank.
     pub(crate) fn arena(&self, rank: Rank) -> Option<Arc<Region>> {
         match self.arena_store(rank).ok()?.allocation() {
             Allocation::Memory(region) => Some(Arc::clone(region)),
@@ -196,7 +186,6 @@ impl PlaneState {
         }
     }
 
-    /// The tiers whose memory trainers map for reading.
     pub(crate) fn shared_tiers(&self) -> Vec<SharedTier> {
         self.tiers.iter().filter_map(|counted| counted.tier.shared(counted.id)).collect()
     }
@@ -211,7 +200,6 @@ impl PlaneState {
         self.tiers.get(usize::from(tier.0)).ok_or(unknown)
     }
 
-    /// Drops the pages of samples that a tier keeps from now on; only the first source that is given is used.
     pub(crate) fn drop_pages_with(&self, source: Arc<dyn Source>) {
         self.cached_source.get_or_init(|| source);
     }
@@ -223,12 +211,10 @@ impl PlaneState {
         }
     }
 
-    /// Records every operation from now on; only the first recorder that is given is used.
     pub(crate) fn record_with(&self, recorder: Arc<Recorder>) {
         self.recorder.get_or_init(|| recorder);
     }
 
-    /// Counts and records an operation that ended.
     pub(crate) fn count(&self, summary: Option<Summary>, begun: Nanoseconds, fault: Option<Fault>) {
         let lasted = Nanoseconds(self.pace.now().0.saturating_sub(begun.0));
         match summary {
@@ -243,7 +229,6 @@ impl PlaneState {
         }
     }
 
-    /// Counts and keeps a failure, then reports the outcome to the session.
     pub(crate) fn answer(
         &self,
         op: OpId,
@@ -254,7 +239,6 @@ impl PlaneState {
         (self.on_end)(Ended { op, outcome, worked });
     }
 
-    /// Counts and keeps a failure; returns its fault.
     pub(crate) fn note(&self, failure: Failure) -> Fault {
         let fault = failure.cause.fault();
         self.faults.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What an operation of the data plane does, for counters and for the recorder.
+//! The effect of an operation of the data plane, for counters and for the recorder.
 
 use tierfeed_core::{
     id::{Rank, SampleId, TierId},
@@ -11,13 +11,9 @@ use crate::recorder::{Endpoint, EventKind};
 /// An operation without its addresses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Summary {
-    /// Copies or reads `len` bytes of a sample.
     Move { from: Endpoint, to: Endpoint, sample: SampleId, len: Bytes },
-    /// Makes a row of `len` bytes of a sample.
     Transform { sample: SampleId, form: Form, len: Bytes },
-    /// Maps the staging memory of a rank.
     Arena(Rank),
-    /// Adds a chunk to a tier.
     Chunk(TierId),
 }
 
@@ -65,7 +61,6 @@ impl Summary {
         })
     }
 
-    /// The event that the recorder gets when it ends.
     pub(crate) fn event(self, fault: Option<Fault>) -> EventKind {
         match self {
             Self::Move { from, to, sample, len } => {

@@ -1,7 +1,8 @@
 //! The operation that makes a row of a staged sample: workers do it ([`crate::transforms`]).
 //!
-//! A prepared form that a tier takes gets a checksum only if it was made of the bytes that arrived. A worker reads
-//! them from staging, which trainers map, and compares them with the sum that they had when they arrived.
+//! A prepared form that a tier takes gets a checksum only if it was made of the bytes that arrived. A worker
+//! reads them from staging, which trainers map, and compares them with the sum that they had when they
+//! arrived.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::{
     transforms::{Finished, Task, Transforms},
 };
 
-/// What [`tierfeed_core::session::Operation::Transform`] says.
+/// The fields of [`tierfeed_core::session::Operation::Transform`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TransformRequest {
     pub(crate) sample: SampleId,
@@ -34,7 +35,6 @@ pub(crate) struct TransformRequest {
 }
 
 impl PlaneState {
-    /// Makes a row of a sample.
     pub(crate) fn transform(
         &self,
         answer: Answer,

@@ -5,7 +5,6 @@ use tierfeed_core::{id::SampleId, session::Place, units::Bytes};
 use crate::{peers::Held, plane::state::PlaneState};
 
 impl PlaneState {
-    /// See [`crate::plane::DataPlane::view`].
     pub(crate) fn view(&self, sample: SampleId, place: &Place, len: Bytes) -> Option<Held> {
         let segments = self.tier(place.tier).ok()?.tier.segments(&place.pieces).ok()?;
         if segments.iter().any(|segment| segment.store.bus_errors() > 0) {

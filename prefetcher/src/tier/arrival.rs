@@ -20,7 +20,6 @@ use crate::tier::{
     },
 };
 
-/// The place of a sample in a tier, while it is being written.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     segments: Vec<Segment>,

@@ -1,8 +1,8 @@
 //! A directory in which chunks are unnamed files, on a RAM disk or on a disk.
 //!
 //! The kernel frees an unnamed file with its last descriptor: `kill -9` leaves nothing behind, and no other
-//! process can open the cache of a job. On a disk every chunk is allocated in full before it is used, on a RAM
-//! disk every slice of it: a full file system is found before a copy begins, never in the middle of it.
+//! process can open the cache of a job. On a disk every chunk is allocated in full before it is used, on a
+//! RAM disk every slice of it: a full file system is found before a copy begins, never in the middle of it.
 //!
 //! Deliberately absent: any way to find a chunk again after a restart.
 
@@ -28,49 +28,27 @@ use tierfeed_core::units::Bytes;
 /// How many names are tried if files with these names exist already.
 const NAMES_TRIED: u32 = 100;
 
-/// The medium that the bytes of a tier lie on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Medium {
-    /// Memory of this process.
     Memory,
-    /// A RAM disk (`tmpfs`).
     Tmpfs,
     /// Any other file system.
     Disk,
 }
 
-/// Why a directory cannot hold chunks.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
-    /// It is missing and cannot be created. Its parent is not created: a missing parent most often means
-    /// that a disk is not mounted, and the chunks would fill the root file system.
+    /// The parent is not created: a missing parent most often means that a disk is not mounted, and the
+    /// chunks would fill the root file system.
     #[error("cannot create {}: {source}; its parent must exist", .path.display())]
-    Create {
-        /// The directory that was to be created.
-        path: PathBuf,
-        /// The error of `mkdir(2)`.
-        source: io::Error,
-    },
-    /// It cannot be opened as a directory.
+    Create { path: PathBuf, source: io::Error },
     #[error("cannot open the directory {}: {source}", .path.display())]
-    Open {
-        /// The path that is not a directory or cannot be opened.
-        path: PathBuf,
-        /// The error of `open(2)`.
-        source: io::Error,
-    },
-    /// No file can be created in it.
+    Open { path: PathBuf, source: io::Error },
     #[error("cannot create a file in {}: {source}; it must be writable", .path.display())]
-    Unwritable {
-        /// The directory that is not writable.
-        path: PathBuf,
-        /// The error of `open(2)` or `unlink(2)`.
-        source: io::Error,
-    },
+    Unwritable { path: PathBuf, source: io::Error },
 }
 
-/// An open directory for chunks.
 #[derive(Debug)]
 pub(crate) struct Directory {
     opened: File,
@@ -80,10 +58,6 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// Opens `path`, or creates it for this user alone, and creates a file in it as a test.
-    ///
-    /// # Errors
-    ///
-    /// A [`DirectoryError`] for each of the three steps.
     pub(crate) fn open(path: &Path) -> Result<Self, DirectoryError> {
         match DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => (),
@@ -107,7 +81,6 @@ impl Directory {
         Ok(directory)
     }
 
-    /// The medium of the directory.
     pub(crate) fn medium(&self) -> Medium {
         self.medium
     }

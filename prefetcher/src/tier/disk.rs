@@ -48,12 +48,11 @@ const BLOCK_MIN: u64 = 4096;
 /// The longest range that one request reads from the file.
 const READ_MAX: u64 = 1 << 20;
 
-/// A chunk in a file.
 #[derive(Debug)]
 pub(crate) struct DiskChunk {
     file: File,
     len: Bytes,
-    /// Offsets and lengths of direct access are multiples of it; `None` if there is no direct access.
+    /// Offsets and lengths of direct I/O are multiples of it; `None` without direct I/O.
     block: Option<u64>,
     parts: Vec<RwLock<WindowState>>,
     windows: Arc<Windows>,
@@ -66,7 +65,6 @@ struct WindowState {
     filled: Ranges,
 }
 
-/// A range of one window.
 #[derive(Debug, Clone, Copy)]
 struct WindowRange {
     part: usize,
@@ -78,7 +76,7 @@ struct WindowRange {
 }
 
 impl DiskChunk {
-    /// A chunk in `file`, which has `len` bytes allocated and no content yet.
+    /// `file` has `len` bytes allocated and no content yet.
     pub(crate) fn new(file: File, len: Bytes, windows: &Arc<Windows>) -> Self {
         let block = direct_block(&file, len);
         if block.is_none() {
@@ -89,7 +87,6 @@ impl DiskChunk {
         Self { file, len, block, parts, windows: Arc::clone(windows) }
     }
 
-    /// Whether the page cache is bypassed.
     pub(crate) fn is_direct(&self) -> bool {
         self.block.is_some()
     }
@@ -120,10 +117,6 @@ impl DiskChunk {
     }
 
     /// As [`Self::write`], of bytes that only this process maps.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::write`].
     pub(crate) fn put(
         self: &Arc<Self>,
         offset: Bytes,
@@ -360,7 +353,6 @@ fn expect(read: Bytes, len: Bytes) -> io::Result<()> {
     if read < len { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }
 
-/// Splits a range at window boundaries.
 fn window_ranges(offset: Bytes, len: Bytes) -> impl Iterator<Item = WindowRange> {
     let end = offset.0 + len.0;
     let mut at = offset.0;

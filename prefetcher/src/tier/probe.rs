@@ -18,8 +18,8 @@ const SPAN: u64 = 4 << 20;
 /// Rounds of each kind of stores; the first one warms up.
 const ROUNDS: usize = 4;
 
-/// The faster kind of stores to `chunk`, of which the first `present` bytes have memory, and are overwritten;
-/// cached if it cannot be measured.
+/// The faster kind of stores to `chunk`; cached ones if it cannot be measured. Overwrites the first `present`
+/// bytes, which must have memory.
 pub(crate) fn faster_stores(chunk: &Mapping, present: Bytes, pace: &Pace) -> Stores {
     let span = chunk.len().0.min(present.0).min(SPAN);
     let request = Request {

@@ -10,7 +10,6 @@ use tierfeed_numa_memory::{Policy, file_placement, place_file};
 
 use crate::tier::{SpaceError, directory::allocate_range};
 
-/// The file of a chunk.
 #[derive(Debug)]
 pub(crate) struct RamDiskFile {
     file: File,
@@ -19,7 +18,7 @@ pub(crate) struct RamDiskFile {
 }
 
 impl RamDiskFile {
-    /// A chunk of `len` bytes in `file`, which has no memory yet.
+    /// `file` has no memory yet.
     ///
     /// # Errors
     ///

@@ -24,21 +24,16 @@ use crate::tier::{
     sums::Sums,
 };
 
-/// Where the bytes of a store lie.
 #[derive(Debug)]
 pub(crate) enum Allocation {
-    /// In memory of this process.
     Memory(Arc<Region>),
-    /// In memory of this process that trainers map for reading.
     SharedMemory(Span),
-    /// In an unnamed file on a RAM disk.
     File(RamDiskFile),
-    /// In an unnamed file on a disk.
     Disk(Arc<DiskChunk>),
 }
 
 impl Allocation {
-    /// Its memory; `None` for files.
+    /// `None` for files.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         match self {
             Self::Memory(region) => Some(region),
@@ -69,17 +64,14 @@ const FILE_PIECE: u64 = 256 << 10;
 /// The same for a disk, which is faster with longer requests.
 const DISK_PIECE: u64 = 1 << 20;
 
-/// One chunk of a tier or one arena.
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// The chunk that it is; `None` for an arena.
+    /// `None` for an arena.
     chunk: Option<ChunkId>,
     allocation: Allocation,
     len: Bytes,
-    /// Which parts of it have memory.
     slices: Slices,
     sums: Mutex<Sums>,
-    /// The kind of stores to its memory.
     stores: Stores,
     held: HeldBytes,
 }
@@ -116,7 +108,6 @@ impl Drop for HeldBytes {
     }
 }
 
-/// A range of a store.
 #[derive(Debug, Clone)]
 pub(crate) struct Segment {
     pub(crate) store: Arc<Store>,
@@ -125,7 +116,7 @@ pub(crate) struct Segment {
 }
 
 impl Store {
-    /// A store of `len` bytes, which are added to `total` while it lives.
+    /// `len` is added to `total` while the store lives.
     pub(crate) fn new(
         chunk: Option<ChunkId>,
         allocation: Allocation,
@@ -160,20 +151,14 @@ impl Store {
     }
 
     /// Allocates the first slice that has no memory; returns how many bytes are missing after that.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::ensure`].
     pub(crate) fn ensure_next(&self) -> Result<Bytes, SpaceError> {
         self.slices.ensure_next(|offset, len| self.allocation.populate(offset, len))
     }
 
-    /// Bytes that have no memory yet.
     pub(crate) fn missing(&self) -> Bytes {
         self.slices.missing()
     }
 
-    /// The chunk that it is; `None` for an arena.
     pub(crate) fn chunk(&self) -> Option<ChunkId> {
         self.chunk
     }
@@ -189,10 +174,6 @@ impl Store {
     }
 
     /// Allocates memory for a range that was trimmed.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::restore`].
     pub(crate) fn restore(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
         let Allocation::Memory(region) = &self.allocation else { return Ok(()) };
         self.recount(region, region.restore(offset, len))
@@ -210,7 +191,6 @@ impl Store {
         outcome.map(drop)
     }
 
-    /// Where its bytes lie.
     pub(crate) fn allocation(&self) -> &Allocation {
         &self.allocation
     }
@@ -220,7 +200,7 @@ impl Store {
         self.chunk.is_none() || matches!(self.allocation, Allocation::SharedMemory(_))
     }
 
-    /// The checksums of its samples. A panic under the lock leaves fewer sums, never wrong ones.
+    /// A panic under the lock leaves fewer sums, never wrong ones.
     pub(crate) fn sums(&self) -> MutexGuard<'_, Sums> {
         self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }

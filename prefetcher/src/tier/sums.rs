@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use tierfeed_core::{id::SampleId, units::Bytes};
 
-/// The checksum of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sum {
     sample: SampleId,
@@ -21,7 +20,6 @@ impl Sum {
         Self { sample, xxh3 }
     }
 
-    /// The sum itself.
     pub(crate) fn xxh3(self) -> u64 {
         self.xxh3
     }
@@ -32,7 +30,6 @@ impl Sum {
 pub(crate) struct Sums(BTreeMap<u64, Sum>);
 
 impl Sums {
-    /// Keeps the sum of the sample that starts at `offset`.
     pub(crate) fn insert(&mut self, offset: Bytes, sum: Sum) {
         self.0.insert(offset.0, sum);
     }
@@ -42,7 +39,6 @@ impl Sums {
         self.0.get(&offset.0).copied().filter(|sum| sum.sample == sample)
     }
 
-    /// Removes the sums of samples that start in the `len` bytes at `offset`.
     pub(crate) fn forget(&mut self, offset: Bytes, len: Bytes) {
         let end = offset.0.saturating_add(len.0);
         while let Some((&start, _)) = self.0.range(offset.0..end).next() {

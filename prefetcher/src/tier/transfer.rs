@@ -1,9 +1,9 @@
 //! Copies one sample between two locations and verifies its bytes.
 //!
 //! The checksum of a sample is copied with it. It is computed while the bytes move from the cold store into
-//! staging, in memory that only this process maps ([`tierfeed_dataset::read::Target`]). The bytes are compared
-//! with it whenever they leave memory that other processes can write: staging (trainers map it) and files.
-//! Memory that only this process maps is checked too if the settings say so; else the sum is copied
+//! staging, in memory that only this process maps ([`tierfeed_dataset::read::Target`]). The bytes are
+//! compared with it whenever they leave memory that other processes can write: staging (trainers map it) and
+//! files. Memory that only this process maps is checked too if the settings say so; else the sum is copied
 //! unchecked, and the copy is a plain copy.
 //!
 //! Invariants:
@@ -31,7 +31,6 @@ thread_local! {
     static BOUNCES: RefCell<Bounces> = RefCell::default();
 }
 
-/// Whether bytes are compared with their checksum during the copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Check {
     /// Compare them; a difference is an error.
@@ -40,10 +39,8 @@ pub(crate) enum Check {
     Nothing,
 }
 
-/// Why a sample was not copied.
 #[derive(Debug)]
 pub(crate) enum TransferError {
-    /// The source or the destination is shorter than the sample.
     TooShort {
         /// The length of the shorter one.
         place: Bytes,
@@ -52,30 +49,22 @@ pub(crate) enum TransferError {
     NotThere,
     /// The bytes are not those that the source delivered.
     Differs,
-    /// A page of memory is poisoned.
     Poisoned {
-        /// Whether it belongs to the source or to the destination.
         end: Side,
-        /// The chunk that it belongs to; `None` for staging.
+        /// `None` for staging.
         chunk: Option<ChunkId>,
     },
-    /// A chunk that is written has no memory for the range, and gets none.
     NoMemory {
-        /// The chunk that it belongs to; `None` for staging.
+        /// `None` for staging.
         chunk: Option<ChunkId>,
-        /// Why the memory was refused.
         source: SpaceError,
     },
-    /// Reading or writing failed.
     Io(io::Error),
 }
 
-/// The source or the destination of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The segments that are read.
     From,
-    /// The segments that are written.
     To,
 }
 
@@ -121,7 +110,6 @@ impl Segment {
     }
 }
 
-/// An error if `len` bytes do not fit in the segments.
 pub(super) fn check_length(segments: &[Segment], len: Bytes) -> Result<(), TransferError> {
     let place = segments.iter().fold(0_u64, |sum, it| sum.saturating_add(it.len.0));
     let place = Bytes(place);
@@ -197,7 +185,6 @@ fn copy_all(
     Ok(sum.map(|sum| Sum::of(sample, sum.finish())))
 }
 
-/// A position in a list of segments.
 struct Cursor<'a> {
     segments: &'a [Segment],
     done: u64,

@@ -1,4 +1,4 @@
-//! What the pool did, in counters that only grow.
+//! Counters of what the pool did, and the number of its tasks and workers now.
 
 use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -9,25 +9,20 @@ use tierfeed_core::units::Nanoseconds;
 
 use super::TransformError;
 
-/// Why a sample is left out, or its batch refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejection {
-    /// Its bytes are not what they should be.
     Damaged,
     /// It has more pixels than the job allows.
     TooLarge,
     /// It is sound, but the steps of the job are not for it.
     Unsuitable,
-    /// There was no memory for it.
     OutOfMemory,
-    /// Workers ended over it.
     Crashed,
-    /// Workers took too long over it.
     TimedOut,
 }
 
 impl Rejection {
-    /// All of them, in the order of [`Counts::rejected`].
+    /// In the order of [`Counts::rejected`].
     pub const ALL: [Self; 6] = [
         Self::Damaged,
         Self::TooLarge,
@@ -37,7 +32,6 @@ impl Rejection {
         Self::TimedOut,
     ];
 
-    /// The name in reports and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,38 +45,35 @@ impl Rejection {
     }
 }
 
-/// What the pool did since the start, and how many workers there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Samples that became rows.
     pub transformed: u64,
-    /// Samples that did not, by [`Rejection`].
+    /// By [`Rejection`], in the order of [`Rejection::ALL`].
     pub rejected: [u64; Rejection::ALL.len()],
     /// Samples that wait for a worker now.
     pub waiting: usize,
-    /// Workers that were started.
     pub started: u64,
     /// Workers that ended by themselves, or by another process.
     pub crashed: u64,
     /// Workers that were ended because a sample took too long.
     pub timed_out: u64,
-    /// The time of processors that workers needed for samples.
+    /// The processor time that workers needed for samples.
     pub worked: Duration,
-    /// How long workers had samples that they answered: longer than they worked, if they waited for a processor.
+    /// How long workers had samples that they answered: longer than they worked if they waited for a
+    /// processor.
     pub held: Duration,
     /// Workers that take tasks now.
     pub working: usize,
 }
 
 impl Counts {
-    /// The samples that did not become rows, by the names of the reasons; those without a sample are left out.
+    /// The samples that did not become rows, by the name of the reason, without reasons that have none.
     pub fn rejections(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let names = Rejection::ALL.map(Rejection::name);
         names.into_iter().zip(self.rejected).filter(|(_, count)| *count > 0)
     }
 }
 
-/// [`Counts`] that the thread of the pool adds to.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) transformed: AtomicU64,

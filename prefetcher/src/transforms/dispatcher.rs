@@ -32,17 +32,15 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The first pause before a seat is taken again, if the worker before it did nothing; it doubles each time.
 const PAUSE_MIN: Nanoseconds = Nanoseconds(10_000_000);
 
-/// The longest pause.
 const PAUSE_MAX: Nanoseconds = Nanoseconds(5_000_000_000);
 
 /// How long tasks wait while no worker starts; then they are refused until one does.
 const WITHOUT_WORKER_MAX: Nanoseconds = Nanoseconds(10_000_000_000);
 
-/// The state of the thread.
 pub(super) struct Dispatcher {
     settings: Settings,
     orders: Arc<Orders>,
-    /// Where the outcome of the first start goes.
+    /// Takes the outcome of the first start.
     report: Option<SyncSender<Result<(), String>>>,
     clock: Pace,
     seats: Vec<Seat>,
@@ -61,15 +59,11 @@ pub(super) struct Dispatcher {
 
 /// Why a worker is given up.
 enum End {
-    /// It broke the connection.
     Gone,
-    /// It sent what no worker sends.
     Broken(PacketError),
-    /// It answered something else than it was asked.
+    /// Its answer does not fit what it was asked.
     Confused,
-    /// It took too long.
     Overdue,
-    /// It cannot work.
     Unfit(String),
 }
 
@@ -164,7 +158,6 @@ impl Dispatcher {
         Seat::Empty(Nanoseconds(self.clock.now().0 + pause.min(PAUSE_MAX.0)))
     }
 
-    /// Ends tasks that no worker will take.
     fn refuse_without_workers(&mut self) {
         let now = self.clock.now();
         if self.seats.iter().any(|seat| seat.worker().is_some_and(|it| it.is_ready)) {
@@ -357,13 +350,15 @@ impl Dispatcher {
         }
     }
 
-    /// Ends a worker to which nothing can be sent. If it has ended, what it sent before counts, and its own reason.
+    /// Ends a worker to which nothing can be sent. If it has ended, the packets that it sent before count,
+    /// and its own reason.
     fn end_unreachable(&mut self, seat: usize, error: PacketError) {
         self.hear(seat);
         self.end(seat, End::Broken(error));
     }
 
-    /// Ends a worker, if one is there. What it worked at is tried again or refused; what it had beside it is given to others.
+    /// Ends a worker, if one is there. The task that it worked at is tried again or refused; its other tasks
+    /// are given to other workers.
     fn end(&mut self, seat: usize, end: End) {
         if self.seats[seat].worker().is_none() {
             return;

@@ -1,4 +1,4 @@
-//! What other threads tell the thread of the pool: tasks, memory that is no longer used, and the end.
+//! The orders of other threads to the thread of the pool: tasks, memory that is no longer used, and the end.
 
 use std::{
     collections::VecDeque,
@@ -17,7 +17,6 @@ use tierfeed_numa_memory::Region;
 
 use super::{Task, TransformError, counts::Counters};
 
-/// The orders that were not taken yet.
 #[derive(Debug)]
 pub(super) struct Orders {
     state: Mutex<State>,
@@ -41,7 +40,6 @@ impl Orders {
         Ok(Self { state: Mutex::default(), wake, queued_max, counters: Counters::default() })
     }
 
-    /// The tasks that were not taken yet.
     pub(super) fn waiting(&self) -> usize {
         self.state().tasks.len()
     }
@@ -75,7 +73,6 @@ impl Orders {
         self.state().is_closed
     }
 
-    /// The oldest task.
     pub(super) fn take_task(&self) -> Option<Task> {
         self.state().tasks.pop_front()
     }
@@ -89,7 +86,7 @@ impl Orders {
         std::mem::take(&mut self.state().tasks)
     }
 
-    /// Takes note of all wake-ups so far: what they announced is read afterwards.
+    /// Clears all wake-ups so far. The caller takes the orders that they announced afterwards.
     pub(super) fn drain_wakeups(&self) {
         // It fails if there was none.
         let _ = read(&self.wake, &mut [0; 8]);

@@ -14,7 +14,6 @@ use super::{GIVEN_MAX, Task};
 /// How long a worker may take to start: programs of wheels may come from a slow file system.
 const START_WITHIN: Nanoseconds = Nanoseconds(30_000_000_000);
 
-/// A place for a worker.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are few seats, and most are taken")]
 pub(super) enum Seat {
@@ -24,12 +23,10 @@ pub(super) enum Seat {
     Empty(Nanoseconds),
 }
 
-/// A worker process and what it was given.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) process: WorkerProcess,
     pub(super) is_ready: bool,
-    /// The memory that it maps.
     pub(super) arenas: BTreeSet<ArenaId>,
     /// At most [`GIVEN_MAX`]; it works at the first.
     pub(super) given: VecDeque<Given>,
@@ -39,15 +36,12 @@ pub(super) struct Worker {
     pub(super) begun: Nanoseconds,
 }
 
-/// A task that is or was given to a worker.
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) task: Task,
-    /// The number of its request.
     pub(super) id: u64,
     /// Workers that ended over it.
     pub(super) ended: u32,
-    /// Whether its input is being replaced.
     pub(super) is_replacing: bool,
 }
 
@@ -73,7 +67,6 @@ impl Worker {
 }
 
 impl Seat {
-    /// The worker, if there is one.
     pub(super) fn worker(&self) -> Option<&Worker> {
         match self {
             Self::Taken(worker) => Some(worker),

@@ -127,10 +127,8 @@ fn settings_of(worker: &str, workers: usize) -> Settings {
     }
 }
 
-/// A sample, and how its task ended.
 type End = (u32, Finished);
 
-/// A pool, the memory of its tasks, and how they end.
 struct Rig {
     pool: Transforms,
     memory: Arc<Region>,
@@ -162,7 +160,7 @@ impl Rig {
         });
     }
 
-    /// How so many tasks ended, by their samples.
+    /// How the next `count` tasks ended, by their samples.
     fn ended(&self, count: usize) -> BTreeMap<u32, Finished> {
         (0..count).map(|_| self.ends.1.recv_timeout(PATIENCE).unwrap()).collect()
     }

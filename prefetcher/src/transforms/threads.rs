@@ -1,4 +1,4 @@
-//! How many cores an agent uses for transforms and copies if the job does not say it.
+//! The number of cores that an agent uses for transforms and copies if the job does not say it.
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},

@@ -1,4 +1,4 @@
-//! What is fetched ahead into a tier is what the source delivered, or is not there.
+//! A sample that is fetched ahead into a tier has the bytes that the source delivered, or is not there.
 
 use std::{
     sync::Arc,

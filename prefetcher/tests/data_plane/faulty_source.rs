@@ -10,7 +10,6 @@ use tierfeed_core::{id::SampleId, session::Fault, units::Bytes};
 use tierfeed_dataset::read::{ReadError, Source, Version};
 use tierfeed_prefetcher::fetcher::Target;
 
-/// The outcome of the reads of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Fine,
@@ -18,7 +17,6 @@ pub(crate) enum Fate {
     Changed,
     Truncated,
     Broken,
-    /// The reading thread panics.
     Panics,
 }
 
@@ -93,7 +91,6 @@ impl Source for FaultySource {
     }
 }
 
-/// A gate that is open until it is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     is_closed: Mutex<bool>,
@@ -116,7 +113,6 @@ impl Gate {
     }
 }
 
-/// The bytes of a made-up sample.
 pub(crate) fn content(sample: SampleId, len: Bytes) -> Vec<u8> {
     (0..len.0).map(|index| mix(index << 20 ^ u64::from(sample.0)).to_le_bytes()[0]).collect()
 }

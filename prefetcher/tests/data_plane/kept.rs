@@ -1,9 +1,9 @@
 //! A trainer writes into its staging memory while a sample arrives there, or before it is transformed.
 //!
-//! The bugs: a sample that stays in the cache was summed in staging after it had arrived. Bytes that a trainer
-//! had written there before were summed too, and went from the cache to every rank in every epoch. And where
-//! tiers hold prepared forms, a worker decoded what lay in staging then, and the sum of what it had made stood
-//! for the sample.
+//! The bugs: a sample that stays in the cache was summed in staging after it had arrived. Bytes that a
+//! trainer had written there before were summed too, and went from the cache to every rank in every epoch.
+//! And where tiers hold prepared forms, a worker decoded the bytes that lay in staging then, and the sum of
+//! its output stood for the sample.
 
 use std::{
     env, io,

@@ -1,4 +1,4 @@
-//! A tier keeps a sample whose pages lie in the page cache: they are dropped, for they take memory twice.
+//! A tier keeps a sample whose pages lie in the page cache: they are dropped, because they take memory twice.
 
 use std::sync::{Arc, Mutex};
 

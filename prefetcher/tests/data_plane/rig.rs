@@ -31,15 +31,12 @@ pub(crate) const CXL: TierId = TierId(1);
 pub(crate) const SCRATCH: TierId = TierId(2);
 pub(crate) const STORAGE: TierId = TierId(3);
 
-/// Chunks that the CXL tier may have.
 pub(crate) const SHARED_CHUNKS: NonZeroU32 = NonZeroU32::new(8).unwrap();
 
-/// Threads that read the source.
 const READERS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
 type Outcome = Result<(), Fault>;
 
-/// A running data plane.
 pub(crate) struct Rig {
     pub(crate) plane: DataPlane,
     completions: mpsc::Receiver<(OpId, Outcome)>,
@@ -136,7 +133,6 @@ impl Rig {
         self.wait(op)
     }
 
-    /// Shuts the plane down and returns the outcome of every operation.
     pub(crate) fn shut_down(mut self) -> BTreeMap<OpId, Outcome> {
         self.plane.shutdown();
         // The callback went with the plane, so this ends.
@@ -180,7 +176,6 @@ impl Rig {
         self.run(Operation::Advance { sample, from, len, to })
     }
 
-    /// Fetches a sample and puts it into a place.
     pub(crate) fn cache(&mut self, sample: u32, len: u64, to: &Place) {
         self.fetch(sample, slot(0, len)).unwrap();
         self.demote(sample, Origin::Staging(slot(0, len)), len, to).unwrap();

@@ -19,10 +19,8 @@ use crate::{
     memory::{Memory, PrivatePages, to_usize},
 };
 
-/// The label of a sample without one.
 const UNLABELLED: i64 = -1;
 
-/// How the samples of a batch lie in its tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Behind each other: every sample has this length.
@@ -31,7 +29,6 @@ pub(crate) enum Form {
     Rows,
 }
 
-/// One sample that could be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) sample: u32,
@@ -41,7 +38,6 @@ pub(crate) struct Row {
     pub(crate) len: usize,
 }
 
-/// A batch that tensors can refer to.
 #[derive(Debug, Clone)]
 pub(crate) struct Staged {
     pub(crate) memory: Arc<Memory>,
@@ -58,11 +54,10 @@ pub(crate) struct Answer {
     pub(crate) ticket: i64,
 }
 
-/// Whether a batch of the agent was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copied {
     No,
-    /// Its samples do not lie as the form needs them.
+    /// Its samples do not lie in staging memory as the form needs them.
     ForItsForm,
     /// TensorFlow keeps as many batches as the agent stages.
     ForRoom,
@@ -83,7 +78,6 @@ impl Form {
         }
     }
 
-    /// Whether rows lie as this form needs them.
     fn is_of(self, rows: &[Row]) -> bool {
         match self {
             Self::Rows => true,
@@ -96,7 +90,6 @@ impl Form {
 }
 
 impl Staged {
-    /// A batch of the agent.
     pub(crate) fn of_lease(
         form: Form,
         dataset: NamedDataset,
@@ -133,7 +126,8 @@ impl Staged {
                 .map(|()| true)
                 .map_err(|error| no_memory(&io::Error::other(error)))
         })?;
-        // The report counts a batch that was delivered. How long training waits for the copy is not known yet.
+        // The report counts a batch that was delivered. How long training waits for the copy is not known
+        // yet.
         let now = monotonic_now();
         connection.deliver(lease.id(), Wait { since: now, until: now });
         if is_exhausted {
@@ -167,7 +161,6 @@ impl Staged {
         Ok(Self { memory, rows: rows.into(), fields: Arc::default(), skipped })
     }
 
-    /// Bytes of all samples.
     pub(crate) fn nbytes(&self) -> Bytes {
         Bytes(self.rows.iter().map(|row| row.len as u64).sum())
     }

@@ -28,7 +28,7 @@ const UINT8: c_int = 4;
 const STRING: c_int = 7;
 const INT64: c_int = 9;
 
-/// What tensors must start at a multiple of: with less, TensorFlow copies them or ends the process.
+/// The alignment of tensors: with less, TensorFlow copies them or ends the process.
 pub(crate) const ALIGN: usize = 64;
 
 /// The length of a `TF_TString`.
@@ -103,7 +103,6 @@ api! {
     }
 }
 
-/// A library that the process has loaded.
 struct Library(Pointer);
 
 impl Library {
@@ -136,7 +135,6 @@ impl Library {
 
 static API: OnceLock<Result<Api, String>> = OnceLock::new();
 
-/// Finds the functions of TensorFlow's API in this process.
 pub(crate) fn find() -> Result<(), String> {
     API.get_or_init(Api::find).as_ref().map(drop).map_err(Clone::clone)
 }
@@ -146,7 +144,6 @@ fn api() -> &'static Api {
     api.as_ref().expect("nothing was registered without the API")
 }
 
-/// Why a kernel failed, as TensorFlow reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
@@ -191,7 +188,8 @@ impl Status {
     fn of(failure: &Failure) -> Self {
         let status = Self::ok();
         let message = CString::new(failure.message.replace('\0', "?")).unwrap_or_default();
-        // SAFETY: the status is valid until it is dropped; the message is a terminated string, which is copied.
+        // SAFETY: the status is valid until it is dropped; the message is a terminated string, which is
+        // copied.
         unsafe { (api().set_status)(status.0, failure.code as c_int, message.as_ptr()) };
         status
     }
@@ -246,7 +244,6 @@ impl Drop for Tensor {
     }
 }
 
-/// The inputs and outputs of one call of a kernel.
 pub(crate) struct Context<'a> {
     raw: Pointer,
     call: PhantomData<&'a ()>,
@@ -261,7 +258,6 @@ impl Context<'_> {
         NonNull::new(tensor).map(Tensor).ok_or_else(|| internal("an input is missing"))
     }
 
-    /// An input of bytes.
     pub(crate) fn bytes<T>(
         &self,
         index: c_int,
@@ -270,14 +266,12 @@ impl Context<'_> {
         use_bytes(self.input(index)?.bytes())
     }
 
-    /// An input of 64-bit numbers.
     pub(crate) fn numbers(&self, index: c_int) -> Result<Vec<i64>, Failure> {
         let input = self.input(index)?;
         let (numbers, _) = input.bytes().as_chunks::<8>();
         Ok(numbers.iter().map(|bytes| i64::from_ne_bytes(*bytes)).collect())
     }
 
-    /// An input of one 64-bit number.
     pub(crate) fn number(&self, index: c_int) -> Result<i64, Failure> {
         let numbers = self.numbers(index)?;
         numbers.first().copied().ok_or_else(|| internal("an input is empty"))
@@ -313,7 +307,6 @@ impl Context<'_> {
         NonNull::new(tensor).map(Tensor).ok_or_else(|| internal("an output was not allocated"))
     }
 
-    /// Sets an output of 64-bit numbers, of the given shape.
     pub(crate) fn set_numbers(
         &self,
         index: c_int,
@@ -428,17 +421,13 @@ impl Attributes {
 pub(crate) trait Kernel: Sized + Send + Sync + 'static {
     /// The name of the op, in camel case.
     const NAME: &'static CStr;
-    /// The inputs, as `name: type`.
+    /// Inputs, outputs and attributes are `name: type`.
     const INPUTS: &'static [&'static CStr];
-    /// The outputs, as `name: type`.
     const OUTPUTS: &'static [&'static CStr];
-    /// The attributes, as `name: type`.
     const ATTRIBUTES: &'static [&'static CStr];
 
-    /// The kernel of a node.
     fn create(attributes: &Attributes) -> Result<Self, Failure>;
 
-    /// Sets the outputs of one call.
     fn compute(&self, context: &Context<'_>) -> Result<(), Failure>;
 }
 
@@ -481,7 +470,6 @@ extern "C" fn any_shapes(context: Pointer, status: Pointer) {
     unsafe { (api().unknown_shape)(context, status) };
 }
 
-/// Registers an op and its kernel.
 pub(crate) fn register<K: Kernel>() -> Result<(), Failure> {
     let (api, name, status) = (api(), K::NAME.as_ptr(), Status::ok());
     // SAFETY: `name` is a terminated string.

@@ -43,25 +43,24 @@ use crate::{
 /// Files with many samples that stay open between reads.
 const FILES_MAX: usize = 64;
 
-/// Warned of are the first sample that is left out, and those with these numbers, as `tierfeed/skipped.py` does.
+/// The numbers of left-out samples of which the user is warned, as in `tierfeed/skipped.py`.
 const WARNED_AT: [u64; 4] = [1, 10, 100, 1_000];
 
-/// A reader reads one dataset for one rank: it tells no others apart.
+/// A reader reads one dataset for one rank and does not distinguish others.
 const OF_THIS_READER: (Rank, DatasetId) = (Rank(0), DatasetId(0));
 
-/// How long a throttled read waits before it looks again whether it is still wanted.
+/// The longest pause of a read that waits before it checks again whether it is still wanted.
 const PAUSE_NS: u64 = 100_000_000;
 
-/// The dataset index of a job, its order, and the means to read the cold store.
 pub(crate) struct ColdReader {
     index: Arc<Index>,
     source: Source,
-    /// What makes rows of the samples; `None` if they come as they are stored.
+    /// Makes rows of the samples; `None` if they come as they are stored.
     workers: Option<BlockingWorkers>,
-    /// What is handed out beside the rows.
+    /// The fields that are handed out beside the rows.
     fields: Fields,
     on_error: OnError,
-    /// What reads met of the store.
+    /// The state of the store for which reads wait.
     outage: Mutex<Outage>,
     left_out: Mutex<LeftOut>,
     /// The epoch that was read last.
@@ -77,7 +76,7 @@ pub(crate) struct ColdReader {
 #[derive(Default)]
 struct LeftOut {
     all: u64,
-    /// Those that were read here; the agent counts those of its batches.
+    /// Only those that were read here; the agent counts those of its batches.
     read_here: Skipped,
 }
 
@@ -95,8 +94,8 @@ enum Source {
 }
 
 impl ColdReader {
-    /// Opens the dataset of a briefing. A bucket is read by `exe`, the `tierfeed` program, from the first read
-    /// on.
+    /// Opens the dataset of a briefing. A bucket is read by `exe`, the `tierfeed` program, from the first
+    /// read on.
     pub(crate) fn open(
         briefing: &Briefing,
         dataset: NamedDataset,
@@ -175,15 +174,16 @@ impl ColdReader {
         self.read_samples(form, batch.epoch, &samples, (patience, is_wanted))
     }
 
-    /// The samples of a batch, as the agent calls them.
+    /// The agent's numbers of the samples of a batch.
     pub(crate) fn samples_in_job(&self, batch: BatchId) -> Result<Vec<SampleId>, Failure> {
         let order = self.order_of(batch)?;
         let samples = order.batch(batch.rank, batch.step);
         Ok(samples.map(|sample| self.dataset.sample_in_job(sample)).collect())
     }
 
-    /// Why a sample that the agent refused is not read here either: one that cannot be transformed may crash workers or
-    /// take minutes. Of all else, reading it says more, if that fails too.
+    /// The failure of a sample that the agent could not transform, with the agent's reason: it is not read
+    /// here either, because it may crash workers or take minutes. `None` without a reason, and for other
+    /// faults: if reading fails too, it says more.
     pub(crate) fn untransformable(
         &self,
         agent: Option<&Connection>,
@@ -261,7 +261,7 @@ impl ColdReader {
         Ok(Staged { fields: fields.into(), ..staged })
     }
 
-    /// Makes a read again while its store cannot be read, for as long as the job says, and tells the user of it.
+    /// Repeats a read while its store cannot be read, for as long as the job says, and warns the user of it.
     fn patiently(
         &self,
         patience: Patience,
@@ -314,7 +314,7 @@ impl ColdReader {
         }
     }
 
-    /// Ends the training with the sample that is one too many in an epoch.
+    /// Fails with the sample that is one too many in an epoch.
     fn check_share(&self, epoch: Epoch, sample: SampleId, fault: Fault) -> Result<(), Failure> {
         let most = self.on_error.skipped_most(self.spec.samples, self.spec.world.ranks());
         let skipped = self.left_out().read_here.note(epoch, OF_THIS_READER, sample, most);
@@ -368,7 +368,6 @@ impl ColdReader {
         })
     }
 
-    /// Whether its samples have labels.
     pub(crate) fn has_labels(&self) -> bool {
         self.index.has_labels()
     }
@@ -431,7 +430,6 @@ enum Stop {
     NoReader(Failure),
 }
 
-/// Makes the row of a sample.
 fn transform(
     workers: &BlockingWorkers,
     stored: &blocking_worker::Sample<'_>,
@@ -461,7 +459,7 @@ fn wait_until(until: Nanoseconds, is_wanted: &dyn Fn() -> bool) -> Result<(), Fa
     }
 }
 
-/// What a call gets that waits when its dataset is closed.
+/// The failure of a call that waits when its dataset is closed.
 pub(crate) fn closed() -> Failure {
     Failure::new(Code::Cancelled, "the dataset was closed")
 }

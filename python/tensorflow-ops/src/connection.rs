@@ -19,7 +19,7 @@ use tierfeed_handoff::{
 /// An agent that lives knows at once why it has no sample.
 const EXPLAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A training loop holds the batch that it is about to drop and the next one; that is not keeping them.
+/// A training loop holds the batch that it is about to drop and the next one; TensorFlow keeps more.
 const LOOP_HOLDS: usize = 2;
 
 /// A connection that its batches keep alive.
@@ -33,7 +33,6 @@ pub(crate) struct Connection {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held {
     pub(crate) batch: BatchId,
-    /// Where it lies in this process.
     pub(crate) address: usize,
     pub(crate) len: Bytes,
 }
@@ -74,8 +73,8 @@ impl Connection {
         reasons.into_iter().find_map(|(of, reason)| (of == sample).then_some(reason))
     }
 
-    /// Whether the agent says why it has not handed over one of these: it waits for their store then, and does not
-    /// hang.
+    /// Whether the agent says why it has not handed over one of these: then it waits for their store and does
+    /// not hang.
     pub(crate) fn waits_for_store(&self, samples: &[SampleId]) -> bool {
         let reasons = self.client.explain(samples, EXPLAIN_TIMEOUT);
         reasons.is_ok_and(|reasons| !reasons.is_empty())
@@ -95,12 +94,12 @@ impl Connection {
         self.lock().values().copied().collect()
     }
 
-    /// Whether they are as many as the agent stages: it has no room for the next one.
+    /// Whether TensorFlow sees as many batches as the agent stages, which then has no room for the next one.
     pub(crate) fn holds_all(&self) -> bool {
         self.lock().len() >= self.client.briefing().batches_ahead as usize
     }
 
-    /// Whether TensorFlow keeps so many, rather than the training loop.
+    /// Whether TensorFlow itself keeps that many, not only the training loop.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.holds_all() && self.lock().len() > LOOP_HOLDS
     }

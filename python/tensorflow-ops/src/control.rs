@@ -38,9 +38,7 @@ enum Request {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Open {
-    /// The agent's socket, if there is one.
     socket: Option<PathBuf>,
-    /// The variables of the launcher.
     variables: BTreeMap<String, String>,
     trainer: u32,
     briefing: Briefing,
@@ -50,7 +48,6 @@ struct Open {
     dataset: Option<String>,
     /// Whether the batch shall be one array; by default it is if all samples have one length.
     form: Option<FormName>,
-    /// The fields that are handed out beside the rows of a transform.
     fields: Vec<WantedField>,
 }
 
@@ -85,7 +82,7 @@ enum Answer {
         /// Epoch, step, address and length of the batches of the agent that tensors refer to.
         held: Vec<(u32, u32, usize, u64)>,
     },
-    /// What `tierfeed.Reconfigure` says.
+    /// The message of `tierfeed.Reconfigure`.
     Wrong(String),
 }
 
@@ -103,7 +100,6 @@ pub(crate) fn feed(number: i64) -> Option<Arc<Feed>> {
     feeds().get(&number).cloned()
 }
 
-/// Answers a request.
 pub(crate) fn answer(request: &str, registered: Result<(), String>) -> String {
     let request = serde_json::from_str(request);
     let answer = match (registered, request) {

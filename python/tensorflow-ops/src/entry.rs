@@ -1,4 +1,4 @@
-//! What this library does when it is loaded, and the functions that Python calls.
+//! The code that runs when this library is loaded, and the functions that Python calls.
 //!
 //! Unsafe because the loader and `ctypes` check nothing; all work is done by the modules that it calls.
 
@@ -10,7 +10,6 @@ use std::{
 
 use crate::{c_api, control, kernels};
 
-/// Whether the ops are registered, or why not.
 static REGISTERED: OnceLock<Result<(), String>> = OnceLock::new();
 
 /// Runs when the library is loaded, which is when `tf.load_op_library` expects new ops.

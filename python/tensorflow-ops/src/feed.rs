@@ -65,7 +65,6 @@ const PATIENCE: Nanoseconds = Nanoseconds(60_000_000_000);
 /// TensorFlow itself.
 const PATIENCE_HOLDING_ALL: Nanoseconds = Nanoseconds(1_000_000_000);
 
-/// How to reach the agent.
 pub(crate) struct Agent {
     pub(crate) socket: PathBuf,
     pub(crate) hello: Hello,
@@ -88,7 +87,7 @@ pub(crate) struct Feed {
 }
 
 struct State {
-    /// Turns batches of the dataset, which all of this knows, into those of the agent and back.
+    /// Turns batches of the dataset, which this state uses, into those of the agent and back.
     dataset: NamedDataset,
     connection: Option<Arc<Connection>>,
     /// The highest epoch that was asked for; only a later one tries to connect again.
@@ -104,7 +103,6 @@ struct State {
     figures: Figures,
 }
 
-/// What was handed out so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Figures {
     /// Batches that the pipeline took.
@@ -205,8 +203,8 @@ impl Feed {
         }
     }
 
-    /// The batch, or another one of its epoch if all of its samples were left out: the one before it, or if nothing is
-    /// left of that either, the nearest.
+    /// The batch, or another one of its epoch if all of its samples were left out: the nearest before it of
+    /// which something is left, else the nearest behind it.
     fn with_samples(&self, batch: BatchId, answer: Answer) -> Result<Answer, Failure> {
         let Staged { ref rows, skipped, .. } = answer.staged;
         if !rows.is_empty() || skipped == 0 {
@@ -286,7 +284,6 @@ impl Feed {
         self.lock().connection.as_ref().map(|it| it.held()).unwrap_or_default()
     }
 
-    /// Whether there is an agent.
     pub(crate) fn is_connected(&self) -> bool {
         self.lock().connection.is_some()
     }
@@ -330,9 +327,9 @@ impl Feed {
         state
     }
 
-    /// Waits until another call has changed something.
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        // A lease that is released makes room in the agent's window without a signal here, so the wait is bounded.
+        // A lease that is released makes room in the agent's window without a signal here, so the wait is
+        // bounded.
         let waited = self.changed.wait_timeout(state, PIECE);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -377,7 +374,7 @@ impl Feed {
         state
     }
 
-    /// After a wait in vain. An agent that says what keeps it from reading the silent batch does not hang.
+    /// Ends a wait in vain. An agent that says what keeps it from reading the silent batch does not hang.
     fn lose_patience<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -440,12 +437,11 @@ impl Feed {
     }
 }
 
-/// Runs work that other calls wait for: they shall hear of its panic.
+/// Runs work that other calls wait for, so that they get its panic as a failure.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Failure::of_panic(&*panic))
 }
 
-/// What a call does until its batch is there.
 enum Duty {
     Read,
     Receive(Arc<Connection>),
@@ -465,7 +461,7 @@ impl State {
         }
     }
 
-    /// Requests what waits; without an agent it will be read.
+    /// Requests the batches that wait; without an agent they will be read.
     fn send(&mut self) {
         if self.is_connecting {
             return;
@@ -535,7 +531,7 @@ impl State {
         }
     }
 
-    /// The agent is gone: what it did not deliver is read.
+    /// Reads what an agent that is gone did not deliver.
     fn give_up(&mut self, connection: &Connection) {
         if self.connection.as_ref().is_some_and(|it| std::ptr::eq(Arc::as_ptr(it), connection)) {
             self.connection = None;

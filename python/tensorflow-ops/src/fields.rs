@@ -1,11 +1,10 @@
-//! The fields of samples beside the one that became a row: for each sample the values of each field that the dataset
-//! hands out, as a string of which the graph makes a tensor.
+//! The fields of samples beside the one that became a row: for each sample the values of each field that the
+//! dataset hands out, as a string of which the graph makes a tensor.
 
 use serde::Deserialize;
 use tierfeed_dataset::format::fields::{self, FieldType};
 use tierfeed_transform::Container;
 
-/// Which fields a dataset hands out.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     container: Option<Container>,
@@ -41,17 +40,15 @@ impl Kind {
 }
 
 impl Fields {
-    /// Those of samples in this form.
     pub(crate) fn new(container: Option<&Container>, wanted: Vec<WantedField>) -> Self {
         Self { container: container.cloned(), wanted }
     }
 
-    /// Whether a dataset hands out none.
     pub(crate) fn is_none(&self) -> bool {
         self.wanted.is_empty()
     }
 
-    /// The values of the fields of a sample with these stored bytes, or why it has none.
+    /// The error says why a sample with these stored bytes lacks a field.
     pub(crate) fn of_sample(&self, stored: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let container = self.container.as_ref().ok_or("its samples have no fields")?;
         let all = fields::split(container, stored).map_err(|error| error.to_string())?;

@@ -17,7 +17,6 @@ use crate::{
 
 const FEED: &CStr = c"feed: int";
 
-/// Registers all ops.
 pub(crate) fn register() -> Result<(), Failure> {
     c_api::register::<Batch>()?;
     c_api::register::<Wanted>()?;
@@ -82,9 +81,11 @@ impl Kernel for Wanted {
     }
 }
 
-/// Reports that the pipeline takes a batch, and passes its labels and fields on: so the report cannot be left out.
+/// Reports that the pipeline takes a batch. It passes the labels and fields on, so that the graph cannot
+/// leave the report out.
 ///
-/// A number of a batch has a meaning only in one order, so that of a checkpoint is compared with that of the job.
+/// The number of a batch has a meaning only in one order, so the order of a checkpoint is compared with that
+/// of the job.
 struct Delivered(Arc<Feed>);
 
 impl Kernel for Delivered {
@@ -118,7 +119,6 @@ impl Kernel for Delivered {
     }
 }
 
-/// Copies ranges of bytes into strings.
 struct Strings;
 
 impl Kernel for Strings {

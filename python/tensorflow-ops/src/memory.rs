@@ -33,7 +33,6 @@ impl Memory {
         Self { kind: Kind::Leased { _lease: lease, arena, start, len } }
     }
 
-    /// The first byte.
     pub(crate) fn base(&self) -> *mut u8 {
         match &self.kind {
             Kind::Private(pages) => pages.as_mut_ptr(),
@@ -44,7 +43,6 @@ impl Memory {
         }
     }
 
-    /// The length in bytes.
     pub(crate) fn len(&self) -> usize {
         match &self.kind {
             Kind::Private(pages) => pages.len(),
@@ -86,7 +84,6 @@ impl PrivatePages {
     }
 }
 
-/// A number of bytes as the machine addresses them.
 pub(crate) fn to_usize(bytes: Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }

@@ -1,6 +1,5 @@
 //! Warnings to the user: TensorFlow has none of Python, and writes its own to standard error.
 
-/// Tells the user something.
 pub(crate) fn warn(message: &str) {
     eprintln!("warning: tierfeed: {message}");
 }

@@ -23,7 +23,7 @@ pub(super) fn members(sysroot: Sysroot<'_>) -> Vec<u32> {
     processes.keys().copied().filter(|pid| is_below(pid) || *pid == own).collect()
 }
 
-/// What is left of `limit` to a job with these processes; one that has ended holds nothing.
+/// The rest of `limit` for a job with these processes; a process that has ended holds nothing.
 pub(super) fn left_of(limit: Bytes, members: &[u32], sysroot: Sysroot<'_>) -> Bytes {
     let resident = members.iter().map(|pid| resident(sysroot, *pid));
     Bytes(limit.0.saturating_sub(resident.fold(0, u64::saturating_add)))
@@ -48,7 +48,8 @@ fn processes(sysroot: Sysroot<'_>) -> BTreeMap<u32, Process> {
     numbered_entries(&root, "").into_iter().filter_map(process).collect()
 }
 
-/// A process, its parent, and so on. A list that was read while processes came and went may have a circle.
+/// Yields the process, its parent, and so on. The list was read while processes came and went, so it may
+/// contain a cycle.
 fn ancestors(pid: u32, processes: &BTreeMap<u32, Process>) -> impl Iterator<Item = u32> {
     let parent = move |pid: &u32| processes.get(pid).map(|process| process.parent);
     std::iter::successors(Some(pid), parent).take(processes.len() + 1)

@@ -1,4 +1,4 @@
-//! What was calibrated on a host, as a file that the next run there reads.
+//! The calibration of a host, as a file that the next run there reads.
 
 use std::path::Path;
 
@@ -12,45 +12,41 @@ use crate::{
     report::{StoreError, Tier, write_json},
 };
 
-/// The version of the document; another one is taken for none.
+/// The version of the document; a document of another version counts as none.
 const FORMAT: u32 = 1;
 
-/// Tiers, and cold stores, whose figures are kept; with more, the oldest are dropped.
+/// The most tiers, and the most cold stores, that are kept; with more, the oldest are dropped.
 pub const PLACES_MAX: usize = 64;
 
-/// Figures of the places of a host that jobs used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     format: u32,
-    /// The host as it was then, for all figures alike.
+    /// The host at the time of the figures, one for all of them.
     pub inventory: Inventory,
-    /// Nodes of memory and directories, the newest last.
+    /// In the order of measurement, the newest last.
     pub tiers: Vec<Tier>,
-    /// Cold stores, the newest last.
+    /// In the order of measurement, the newest last.
     pub cold_stores: Vec<ColdStore>,
 }
 
-/// The figures of a cold store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColdStore {
     /// The path or the URL of the dataset.
     pub place: String,
     /// From a request to its first byte.
     pub latency_ns: Estimate,
-    /// Many reads at a time.
+    /// With many reads in flight.
     pub read_bytes_per_s: Estimate,
-    /// What was read to find out.
     pub read_bytes: u64,
 }
 
 impl Calibration {
-    /// Nothing is known of a host.
     #[must_use]
     pub fn of(inventory: Inventory) -> Self {
         Self { format: FORMAT, inventory, tiers: Vec::new(), cold_stores: Vec::new() }
     }
 
-    /// Adds what `newer` knows, and drops what is not true of its host any more.
+    /// Adds the figures of `newer`, and drops those that no longer hold for its host.
     #[must_use]
     pub fn updated(mut self, newer: Self) -> Self {
         let (then, now) = (&self.inventory, &newer.inventory);
@@ -70,7 +66,6 @@ impl Calibration {
         Self { inventory: newer.inventory, ..self }
     }
 
-    /// The figures of the cold store at `place`.
     #[must_use]
     pub fn cold(&self, place: &str) -> Option<&ColdStore> {
         self.cold_stores.iter().find(|store| store.place == place)
@@ -98,14 +93,14 @@ impl Calibration {
 const SURE_BYTES: Bytes = Bytes::mib(32);
 
 impl ColdStore {
-    /// Why the figures are rough; `None` if they are not.
+    /// The reason why the figures are rough; `None` if they are not.
     #[must_use]
     pub fn doubt(&self) -> Option<String> {
         let read = Bytes(self.read_bytes);
         (read < SURE_BYTES).then(|| format!("rough, because only {read} were read"))
     }
 
-    /// Whether the figures, taken on the host as it was `then`, are those of the host `now`.
+    /// Checks whether figures taken on the host `then` still hold for the host `now`.
     ///
     /// # Errors
     ///

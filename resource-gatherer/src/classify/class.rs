@@ -5,31 +5,27 @@ use serde::{Deserialize, Serialize};
 use super::{Grouping, Profile};
 use crate::inventory::node::MemoryKind;
 
-/// How much more bandwidth than the best DRAM makes a node without a known device high-bandwidth memory.
+/// A node without a known device counts as high-bandwidth memory if it has at least this many times the
+/// bandwidth of the best DRAM.
 ///
 /// # Source
 ///
 /// hwloc guesses the same (`memattrs.c`, memory tiers).
 const HIGH_BANDWIDTH: f64 = 2.0;
 
-/// What a memory node is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryClass {
     /// Ordinary main memory of a node with CPUs.
     Dram,
-    /// High-bandwidth memory (HBM).
     Hbm,
-    /// Memory behind a CXL link.
     Cxl,
-    /// Persistent memory.
     Nvm,
     /// A node without CPUs and without a device that would tell more.
     Unknown,
 }
 
 impl MemoryClass {
-    /// What the kernel tells of it.
     pub(crate) fn of(kind: MemoryKind) -> Self {
         match kind {
             MemoryKind::Dram => Self::Dram,
@@ -39,7 +35,6 @@ impl MemoryClass {
         }
     }
 
-    /// The name in tables.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Dram => "DRAM",
@@ -51,7 +46,7 @@ impl MemoryClass {
     }
 }
 
-/// `places`, with the unknown that is much faster than all DRAM taken for high-bandwidth memory.
+/// Returns `places`, where unknown memory that is much faster than all DRAM becomes high-bandwidth memory.
 pub(super) fn settle(places: &[Profile]) -> Vec<Profile> {
     let is = |place: &Profile, class| place.grouping == Grouping::Node(class);
     let dram = places.iter().filter(|place| is(place, MemoryClass::Dram));

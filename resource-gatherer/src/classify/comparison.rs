@@ -20,7 +20,7 @@ use crate::{
 /// The largest ratio of stated and measured that counts as agreement.
 pub(crate) const DIFFERENCE_MAX: f64 = 1.25;
 
-/// Everything that somebody states of a memory node that was measured too, by node.
+/// All stated figures of memory nodes that were measured too, by node.
 pub(crate) fn comparisons(inventory: &Inventory, pairs: &[Pair]) -> Vec<Comparison> {
     let nodes: Vec<&Node> = inventory.memory_nodes().collect();
     let best = |node: &&Node| best_pair(pairs, node.id).filter(|pair| pair.is_usable());
@@ -61,8 +61,8 @@ fn with_ratings(node: &Node, pair: &Pair) -> Vec<Comparison> {
         .collect()
 }
 
-/// The tier that the kernel made, and the one that the ratings make, beside the one that it would make
-/// of what was measured.
+/// Compares the tier that the kernel made, and the tier that follows from the ratings, with the tier that the
+/// kernel would make of the measured figures.
 fn with_tiers(inventory: &Inventory, places: &[(&Node, Option<Performance>)]) -> Vec<Comparison> {
     let distances = |performance: &dyn Fn(&Node, Option<Performance>) -> Option<Performance>| {
         let nodes: Vec<_> =
@@ -119,8 +119,8 @@ fn ratings(node: &Node) -> Option<Performance> {
     Some(performance)
 }
 
-/// Writes have no latency that could be measured; where their rate was not measured, that of reads
-/// stands in, as most tables of firmware do it.
+/// The latency of writes cannot be measured, so that of reads stands in; so does the rate of reads where that
+/// of writes was not measured, as in most tables of firmware.
 fn performance(pair: &Pair, threads: &BTreeSet<u32>) -> Option<Performance> {
     let latency_ns = whole(pair.idle_latency_ns?);
     let read = whole(peak(pair, Traffic::Read, Some(threads))?) >> 20;

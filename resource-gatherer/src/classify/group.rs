@@ -5,10 +5,9 @@ use std::ops::RangeInclusive;
 use super::{Grouping, Profile, RATIO_MAX};
 use crate::figures::estimate::Estimate;
 
-/// While the ratio of two figures is in here, their nodes stay together or apart as they were.
+/// While the ratio of two figures lies in this range, their nodes stay together or apart as they were.
 pub(crate) const RATIO_STAYS: RangeInclusive<f64> = 1.25..=1.35;
 
-/// What an earlier classification said of two places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bond {
     Together,

@@ -1,4 +1,4 @@
-//! Which memory tier Linux makes of a node: the figure that users of `memory_tierN` compare with.
+//! The memory tier that Linux makes of a node: the figure that users of `memory_tierN` compare with.
 //!
 //! An abstract distance is 576 for the reference DRAM, grows with latency, shrinks with bandwidth, and is
 //! cut into chunks of 128. If two DRAM nodes differ by more than 10 % the kernel trusts none of the
@@ -19,20 +19,15 @@ pub(crate) const DRAM: u64 = 4 * CHUNK + CHUNK / 2;
 /// The abstract distance of DAX memory without a rating.
 pub(crate) const DAX: u64 = 5 * DRAM;
 
-/// What the formula takes; all four are above zero where they are known.
+/// Input of the formula; all four values are above zero where they are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Performance {
-    /// In nanoseconds.
     pub(crate) read_latency_ns: u64,
-    /// In nanoseconds.
     pub(crate) write_latency_ns: u64,
-    /// In MiB/s, as the firmware states it.
     pub(crate) read_mib_per_s: u64,
-    /// In MiB/s, as the firmware states it.
     pub(crate) write_mib_per_s: u64,
 }
 
-/// What the kernel takes a node for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// It has CPUs, so it is a reference.
@@ -43,7 +38,6 @@ pub(crate) enum Role {
     CpuLess,
 }
 
-/// The abstract distance of each node, in the order of `nodes`.
 pub(crate) fn abstract_distances(nodes: &[(Role, Option<Performance>)]) -> Vec<u64> {
     let reference = reference(nodes);
     let distance = |(role, performance): &(Role, Option<Performance>)| {

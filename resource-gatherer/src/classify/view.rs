@@ -40,8 +40,8 @@ pub(crate) fn views(
     views.filter(|view| !view.tiers.is_empty()).collect()
 }
 
-/// What the classification of the whole host looks at in each memory node, by its number: what the CPUs
-/// see that reach it best. A node without usable figures is not in it.
+/// The profile of each memory node as the CPUs see it that reach it best, by number of the node. A node
+/// without usable figures is left out.
 pub(crate) fn host_profiles(
     inventory: &Inventory,
     pairs: &[Pair],
@@ -57,13 +57,12 @@ pub(crate) fn host_profiles(
         .collect()
 }
 
-/// The pair that speaks for a memory node on the whole host: that of the CPUs which reach it best.
+/// The pair of the CPUs that reach the node best; it stands for the node on the whole host.
 pub(crate) fn best_pair(pairs: &[Pair], node: u32) -> Option<&Pair> {
     pairs.iter().find(|pair| pair.target == node && pair.is_best)
 }
 
-/// What the classification looks at in `pair`, at the numbers of threads in `threads` only; `None` of a node
-/// that makes no tier.
+/// Rates count only at the numbers of threads in `threads`; `None` for a node that makes no tier.
 pub(crate) fn profile(
     pair: &Pair,
     node: &Node,
@@ -81,7 +80,7 @@ pub(crate) fn profile(
     })
 }
 
-/// The best rate of one kind of traffic, at the numbers of threads in `threads` or at any.
+/// The best rate of one kind of traffic, at the numbers of threads in `threads`, or at any if that is `None`.
 pub(super) fn peak(
     pair: &Pair,
     traffic: Traffic,
@@ -95,7 +94,6 @@ pub(super) fn peak(
         .max_by(|a, b| a.median.total_cmp(&b.median))
 }
 
-/// The numbers of threads at which all of `pairs` were read.
 pub(super) fn common_threads(pairs: &[&Pair]) -> BTreeSet<u32> {
     let of = |pair: &&Pair| -> BTreeSet<u32> {
         let reads = pair.bandwidth.iter().filter(|it| it.traffic == Traffic::Read);

@@ -97,8 +97,8 @@ fn read_back(facts: &Facts) -> Finding {
     }
 }
 
-/// Where policies are denied altogether an old kernel cannot be told from a filter, and the finding
-/// about policies has the fix.
+/// Where policies are denied altogether, an old kernel cannot be told from a filter, and the finding about
+/// policies has the fix.
 fn newer_mode(
     subject: &'static str,
     attempt: Attempt,

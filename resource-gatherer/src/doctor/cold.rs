@@ -13,8 +13,8 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     facts.cold.iter().flat_map(of_path).collect()
 }
 
-/// What an agent chooses for these files before it tries how fast both are. What is wrong with rings
-/// themselves, the finding about them says.
+/// The engine that an agent chooses for these files before it measures both engines. Faults of the rings
+/// themselves belong to the finding about rings.
 fn engine(facts: &Facts, files: &ColdFiles) -> Finding {
     const SUBJECT: &str = "cold reads";
     let place = place(files);

@@ -33,7 +33,7 @@ fn node_and_size(node: &Node) -> String {
     format!("node {} ({})", node.id, Bytes(node.memory_total_bytes))
 }
 
-/// Memory that belongs to the models which are trained.
+/// Memory that belongs to the models in training.
 fn of_gpus(inventory: &Inventory) -> Option<Finding> {
     let gpus = inventory.nodes.iter().filter(|node| node.is_gpu() && node.memory_total_bytes > 0);
     let words: Vec<_> = gpus.map(node_and_size).collect();
@@ -41,7 +41,6 @@ fn of_gpus(inventory: &Inventory) -> Option<Finding> {
     (!words.is_empty()).then(|| Finding::ok("memory of GPUs", found))
 }
 
-/// Memory without CPUs that may be anything.
 fn unknown(node: &Node) -> Option<Finding> {
     if node.tier_kind().is_some() {
         return None;
@@ -56,7 +55,7 @@ fn unknown(node: &Node) -> Option<Finding> {
     Some(finding.fix(FixPlace::Job, fix))
 }
 
-/// Memory devices that no region uses: they are no ordinary memory yet.
+/// Memory devices that no region uses, so they are not yet ordinary memory.
 fn without_region(inventory: &Inventory) -> Option<Finding> {
     let cxl = &inventory.cxl;
     let idle = |memory: &&crate::inventory::cxl::CxlMemory| {
@@ -79,7 +78,7 @@ fn without_region(inventory: &Inventory) -> Option<Finding> {
     )
 }
 
-/// A device that programs may map, but that is no ordinary memory.
+/// A device that programs may map, but that is not ordinary memory.
 fn unbound(inventory: &Inventory, device: &DaxDevice) -> Option<Finding> {
     const SUBJECT: &str = "DAX devices";
     let name = &device.name;

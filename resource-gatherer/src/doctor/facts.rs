@@ -25,82 +25,65 @@ use crate::{
 };
 pub use tierfeed_numa_memory::attempts::Call;
 
-/// What is known of a node and of what this process may do there.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Facts {
-    /// What the node has.
     pub inventory: Inventory,
     /// The version of the kernel, for instance `6.12.0`.
     pub kernel: String,
-    /// Whether this process runs in a container.
     pub in_container: bool,
     /// The bits of `CapEff`; `None` if `/proc` does not say.
     pub capabilities: Option<u64>,
     /// Whether a seccomp filter watches this process.
     pub is_filtered: Option<bool>,
-    /// System calls for memory policies.
     pub calls: BTreeMap<Call, Attempt>,
-    /// Whether a sealed memfd can be made.
     pub memfd: Attempt,
-    /// A pidfd of this process.
     pub pidfd: Attempt,
-    /// The kernel's rings for files.
     pub rings: Rings,
-    /// How much memory may be locked.
     pub locked_memory: Limit,
-    /// How many files may be open.
     pub open_files: Limit,
     /// The chosen word of `transparent_hugepage/enabled`.
     pub huge_pages: Option<String>,
     /// The chosen word of `transparent_hugepage/shmem_enabled`.
     pub huge_pages_shared: Option<String>,
-    /// Pools of huge pages that were set apart.
     pub huge_page_pools: Vec<Pool>,
-    /// How much swap space there is.
     pub swap: Bytes,
-    /// Whether the kernel counts stalled time.
+    /// Whether the kernel counts stalled time (PSI).
     pub counts_pressure: bool,
-    /// How a transform worker does here; `None` if it was not tried.
+    /// `None` if it was not tried.
     pub transform_worker: Option<TransformWorker>,
     /// The value of `vm.overcommit_memory`.
     pub overcommit: Option<u64>,
     /// The value of `vm.memfd_noexec`, `None` before Linux 6.3.
     pub memfd_noexec: Option<u64>,
-    /// The clock that the kernel uses.
+    /// The kernel's current clock source.
     pub clock: Option<String>,
-    /// The CPUs that are online, how many.
     pub cpus_online: usize,
-    /// Whether this build can ask hwloc.
     pub has_hwloc: bool,
     /// The RAM disk for the scratch tier; `None` if there is no such directory.
     pub scratch: Option<Directory>,
     /// The directory for storage tiers and temporary files.
     pub storage: Option<Directory>,
-    /// How files of datasets can be read: of the paths that were asked about, else of the storage directory.
+    /// The ways to read files of datasets: those of the paths that were asked for, else of the storage
+    /// directory.
     pub cold: Vec<ColdFiles>,
-    /// Where sockets go whose path would be too long.
+    /// The folder for sockets whose path would be too long.
     pub sockets: Option<SocketFolder>,
 }
 
-/// A limit of this process; `None` is unlimited.
+/// `None` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limit {
-    /// The limit that holds now.
     pub soft: Option<u64>,
-    /// How far the process itself may raise it.
     pub hard: Option<u64>,
 }
 
 /// Huge pages that only `hugetlbfs` uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
-    /// The size of a page.
     pub page: Bytes,
-    /// How many there are.
     pub pages: u64,
 }
 
-/// How a transform worker does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransformWorker {
     /// Whether it started and made a row of an image, or why not.
@@ -112,7 +95,7 @@ pub struct TransformWorker {
 }
 
 impl Facts {
-    /// Looks below `sysroot`, and tries where that is this machine.
+    /// Looks below `sysroot`, and makes attempts only where that is this machine.
     ///
     /// # Errors
     ///
@@ -162,8 +145,8 @@ impl Facts {
         })
     }
 
-    /// The same, with how the files below `paths` can be read on this machine. A path that is not there is
-    /// left out.
+    /// Replaces [`Self::cold`] by what holds for files below `paths` on this machine. A path that is not
+    /// there is left out.
     #[must_use]
     pub fn with_cold_files(self, paths: &[PathBuf]) -> Self {
         let look = |path: &PathBuf| ColdFiles::look(&self.inventory.mounts, path);
@@ -171,25 +154,22 @@ impl Facts {
         Self { cold, ..self }
     }
 
-    /// The same, with how a transform worker does on this machine.
     #[must_use]
     pub fn with_transform_worker(self, worker: TransformWorker) -> Self {
         Self { transform_worker: Some(worker), ..self }
     }
 
-    /// Whether this process has the capability with this number.
     #[must_use]
     pub fn has_capability(&self, number: u32) -> bool {
         self.capabilities.is_some_and(|bits| bits & (1 << number) != 0)
     }
 
-    /// What came of `call`.
     #[must_use]
     pub fn call(&self, call: Call) -> Attempt {
         self.calls.get(&call).copied().unwrap_or_default()
     }
 
-    /// What may still be taken, within the control group.
+    /// Memory that may still be taken, within the control group.
     #[must_use]
     pub fn available(&self) -> Bytes {
         let host = self.inventory.memory.available_bytes;

@@ -6,13 +6,13 @@ use tierfeed_numa_memory::capacity::kept_free;
 use super::{Facts, Finding, FixPlace};
 use crate::inventory::placement::Balancing;
 
-/// Staging of one rank alone takes most of less.
+/// The staging of one rank alone takes most of any smaller amount.
 const LITTLE: Bytes = Bytes::mib(256);
 
-/// A fifth of less, which jobs take unless they say otherwise, is staging and a small cache.
+/// By default a job takes a fifth; a fifth of less than this is staging and a small cache.
 const MODEST: Bytes = Bytes::mib(2048);
 
-/// A pool of huge pages that takes more than this share of memory is worth a word.
+/// A pool of huge pages above this share of memory is reported.
 const POOL_PERCENT: u64 = 5;
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {

@@ -8,13 +8,12 @@ use super::{
 };
 use crate::inventory::mount::Medium;
 
-/// The unit in which tiers take memory.
 const CHUNK: Bytes = Bytes::mib(512);
 
 /// `CAP_SYS_ADMIN` of `linux/capability.h`: its holder may mount.
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// A RAM disk below this share of all memory is tiny.
+/// A RAM disk below this share of all memory counts as tiny.
 const SCRATCH_PERCENT: u64 = 10;
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {

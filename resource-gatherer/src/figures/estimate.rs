@@ -17,7 +17,7 @@ pub struct Estimate {
     pub low: f64,
     /// Upper end of its 95 % confidence interval.
     pub high: f64,
-    /// How many samples were used; 0 for a value that was stated, not measured.
+    /// The number of samples used; 0 for a value that was stated, not measured.
     pub samples: usize,
     /// Whether the interval got as narrow as asked before the budget ended.
     pub converged: bool,
@@ -45,7 +45,6 @@ impl Estimate {
         }
     }
 
-    /// The estimate of one of `count` equal parts.
     #[must_use]
     pub fn divided_by(self, count: f64) -> Self {
         self.map(|value| value / count)
@@ -58,13 +57,13 @@ impl Estimate {
         Self { low: inverse.high, high: inverse.low, ..inverse }
     }
 
-    /// The estimate to one decimal: more would only pretend, and would not survive JSON bit for bit.
+    /// To one decimal: more would only pretend, and would not survive JSON bit for bit.
     #[must_use]
     pub fn rounded(self) -> Self {
         self.map(to_tenths)
     }
 
-    /// What lies between this and `other`, on the straight line, at `weight` of the way from 0 to 1.
+    /// Linear interpolation between this and `other`, at `weight` from 0 to 1.
     #[must_use]
     pub fn towards(&self, other: &Self, weight: f64) -> Self {
         let between = |a: f64, b: f64| a + weight * (b - a);
@@ -80,7 +79,6 @@ impl Estimate {
         }
     }
 
-    /// Whether both may be the same value.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.low <= other.high && other.low <= self.high
@@ -114,7 +112,6 @@ pub(crate) fn of_values(values: &[u64]) -> Option<Estimate> {
     })
 }
 
-/// The median of `values`, or `None` if there are none.
 pub(crate) fn median(values: &[u64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
@@ -138,7 +135,6 @@ fn median_of_sorted(sorted: &[u64]) -> f64 {
     }
 }
 
-/// Half the width of the interval, as a share of the median.
 pub(crate) fn relative_half_width(estimate: &Estimate) -> f64 {
     (estimate.high - estimate.low) / 2.0 / estimate.median
 }
@@ -174,7 +170,6 @@ pub(crate) fn to_f64(value: u64) -> f64 {
     value as f64
 }
 
-/// A value in whole units.
 #[must_use]
 #[expect(
     clippy::cast_possible_truncation,
@@ -185,7 +180,6 @@ pub(crate) fn whole(estimate: Estimate) -> u64 {
     estimate.median.round() as u64
 }
 
-/// A value with one decimal.
 #[must_use]
 pub(crate) fn tenths(estimate: Estimate) -> f64 {
     estimate.rounded().median

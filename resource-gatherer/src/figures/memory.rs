@@ -7,16 +7,14 @@ use super::{Figures, estimate::Estimate};
 /// Everything that was measured from the CPUs of `initiator` on the memory of `target`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Pair {
-    /// The node whose CPUs run the kernels.
     pub initiator: u32,
-    /// The node whose memory they run on.
     pub target: u32,
     /// Whether no other CPUs reach this memory better.
     pub is_best: bool,
-    /// The length of each array of the bandwidth.
+    /// Length of each array for the bandwidth.
     pub buffer_bytes: u64,
-    /// What the last-level caches of the initiator hold together, as the latencies show in a guest, else
-    /// as the latencies show or the kernel states, whichever is more.
+    /// The size of all last-level caches of the initiator, as the latencies show in a guest, else as the
+    /// latencies show or the kernel states, whichever is more.
     pub cache_bytes: u64,
     /// Whether the caches held so much of the buffers that the figures sort nothing.
     pub cache_bound: bool,
@@ -30,7 +28,6 @@ pub struct Pair {
     pub bandwidth: Vec<Bandwidth>,
     /// Latency while other threads make traffic; one curve for each kind of it.
     pub loaded_latency: Vec<LoadedLatency>,
-    /// What a reader of the figures should know.
     pub remarks: Vec<String>,
 }
 
@@ -67,17 +64,16 @@ impl Pair {
         self.huge_page_share.is_some_and(|share| share < HUGE_PAGES_MIN)
     }
 
-    /// Whether the figures sort anything: those from the caches, or with misses of the TLB in them, do not.
+    /// Whether the figures may be used for sorting: not if they come from the caches or hold misses of the
+    /// TLB.
     pub(crate) fn is_usable(&self) -> bool {
         !self.cache_bound && !self.lacks_huge_pages() && self.idle_latency_ns.is_some()
     }
 }
 
-/// What a kernel does to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Traffic {
-    /// Loads only, no stores.
     Read,
     /// Ordinary stores: the line is read before it is written.
     Write,
@@ -85,7 +81,6 @@ pub enum Traffic {
     WriteNonTemporal,
     /// `to = from`.
     Copy,
-    /// `to = from`, stored past the caches.
     CopyNonTemporal,
     /// `to = s x from`.
     Scale,
@@ -96,16 +91,13 @@ pub enum Traffic {
     /// Three lines read for each line written.
     #[serde(rename = "mix-3-1")]
     Mix3To1,
-    /// Two lines read for each line written.
     #[serde(rename = "mix-2-1")]
     Mix2To1,
-    /// One line read for each line written.
     #[serde(rename = "mix-1-1")]
     Mix1To1,
 }
 
 impl Traffic {
-    /// The name in reports and plots.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -124,12 +116,10 @@ impl Traffic {
     }
 }
 
-/// One kind of traffic by one number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bandwidth {
-    /// The kind of traffic.
     pub traffic: Traffic,
-    /// By how many threads, each on a core of its own.
+    /// Each on a core of its own.
     pub threads: u32,
     /// Bytes that the program moves, counted as STREAM does.
     pub bytes_per_s: Estimate,
@@ -137,25 +127,21 @@ pub struct Bandwidth {
     pub bus_bytes_per_s: f64,
 }
 
-/// How latency grows with traffic.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadedLatency {
-    /// What the other threads do.
     pub traffic: Traffic,
     /// In ascending order of traffic; the first is without any.
     pub points: Vec<LoadedPoint>,
     /// Latency at half of the highest traffic; the figure of a tier, under reads.
     pub at_50_percent_ns: Option<f64>,
-    /// Latency at 80 % of the highest traffic.
     pub at_80_percent_ns: Option<f64>,
-    /// Latency at 90 % of the highest traffic.
     pub at_90_percent_ns: Option<f64>,
     /// The traffic at which latency is twice the idle one; `None` if it never is.
     pub knee_bytes_per_s: Option<f64>,
 }
 
 impl LoadedLatency {
-    /// The latency at a share of the highest traffic, on the straight line between the points beside it.
+    /// Latency at a share of the highest traffic, interpolated between the points beside it.
     pub(crate) fn latency_at(&self, share: f64) -> Option<Estimate> {
         let most = self.points.last()?;
         let wanted = share * most.bytes_per_s;
@@ -169,18 +155,14 @@ impl LoadedLatency {
     }
 }
 
-/// One point of a curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LoadedPoint {
-    /// How many threads make traffic.
     pub generators: u32,
-    /// How long each pauses between two pieces of work, in rounds of a spin loop.
+    /// The pause of each between two pieces of work, in rounds of a spin loop.
     pub delay_rounds: u32,
     /// The traffic while the latency was taken.
     pub bytes_per_s: f64,
-    /// A dependent load meanwhile.
     pub latency_ns: Estimate,
-    /// 95 % of the samples are not slower.
     pub latency_p95_ns: f64,
 }
 

@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{estimate::Estimate, storage::Percentiles};
 
-/// Everything that was measured on a bucket. A cold store is no tier, so it stands beside them.
+/// The figures of a bucket. A cold store is no tier, so they stand beside the tiers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ObjectStore {
     /// The place, as `s3://bucket/prefix`; never with credentials.
     pub url: String,
-    /// The length of the objects that were read, at most.
+    /// The greatest length of an object that was read.
     pub object_bytes: u64,
     /// Whether the objects were made for the measurement and removed, or found there.
     pub made_objects: bool,
@@ -17,19 +17,15 @@ pub struct ObjectStore {
     pub request_latency: Percentiles,
     /// Whole objects or ranges of them, one entry for each number of requests in flight.
     pub throughput: Vec<Throughput>,
-    /// Bytes that were read and written for all of this.
     pub transferred_bytes: u64,
-    /// What a reader of the figures should know.
     pub remarks: Vec<String>,
 }
 
-/// Reads of whole objects or ranges of them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// How many requests are in flight.
     pub requests: u32,
-    /// The length of a request, at most: less than an object where it is long, or the budget small.
+    /// The greatest length of a request: less than an object where that is long, or the budget small.
     pub range_bytes: u64,
-    /// All of them together.
+    /// All requests together.
     pub bytes_per_s: Estimate,
 }

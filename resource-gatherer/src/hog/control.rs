@@ -18,24 +18,21 @@ use super::{
     report::{Ending, Reason, Record},
 };
 
-/// One observation of the place that memory is taken from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Observation {
-    /// What others can still take there: the least of host, node and control group.
+    /// Memory that others can still take there: the least of host, node and control group.
     pub(super) available: Bytes,
-    /// All memory of the place.
     pub(super) total: Bytes,
     pub(super) stall: Stall,
 }
 
-/// Whether tasks of this host wait for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stall {
-    /// They do not, or the kernel does not say.
+    /// No task waits, or the kernel does not say.
     None,
-    /// They do or did a moment ago, perhaps only because the hog took memory.
+    /// Tasks wait or did a moment ago, perhaps only because the hog took memory.
     Recent,
-    /// They do although the hog took nothing.
+    /// Tasks wait although the hog took nothing.
     OfOthers,
 }
 
@@ -44,17 +41,16 @@ pub(super) enum Action {
     Take(Bytes),
     GiveBack(Bytes, Reason),
     Rest,
-    /// Give everything back and end.
     End(Ending),
 }
 
-/// What is taken between two observations: a tenth of a second on memory that the host must bring first.
+/// Taken between two observations: a tenth of a second on memory that the host must bring first.
 pub(super) const STEP: Bytes = Bytes::mib(128);
 
 /// Half of the band in which a hog rests.
 const MARGIN: Bytes = Bytes::mib(4);
 
-/// How much above the floor still counts as having taken all but the floor.
+/// At most this much above the floor, the hog counts as having taken all but the floor.
 const NEAR: Bytes = Bytes::mib(16);
 
 /// The share of all memory, in per cent, that a hog told to take an amount leaves to others.
@@ -72,15 +68,13 @@ const RELIEF_MIN: Bytes = Bytes::mib(64);
 /// After the kernel refused memory that was free, the hog asks again after this long.
 const RETRY_AFTER: Nanoseconds = Nanoseconds(1_000_000_000);
 
-/// The state of a hog between two observations.
 #[derive(Debug)]
 pub(super) struct Controller {
     profile: Profile,
     limit: Option<Nanoseconds>,
     wait: Nanoseconds,
-    /// When the first amount was held.
     started: Option<Nanoseconds>,
-    /// Nothing is taken before, because the kernel refused.
+    /// The kernel refused memory, so none is taken before this time.
     refused_until: Nanoseconds,
     pub(super) record: Record,
 }
@@ -92,12 +86,10 @@ impl Controller {
         Self { profile, limit, wait, started: None, refused_until: Nanoseconds(0), record }
     }
 
-    /// Whether the first amount is or was held, so that the profile runs.
     pub(super) fn has_started(&self) -> bool {
         self.started.is_some()
     }
 
-    /// How long the profile has run at `now`.
     pub(super) fn elapsed(&self, now: Nanoseconds) -> Nanoseconds {
         Nanoseconds(self.started.map_or(0, |started| now.0.saturating_sub(started.0)))
     }
@@ -107,7 +99,6 @@ impl Controller {
         self.profile.at(self.elapsed(now), self.limit)
     }
 
-    /// What to do at `now` after an observation.
     pub(super) fn next(&mut self, now: Nanoseconds, seen: &Observation, held: Bytes) -> Action {
         let Some((step, goal)) = self.goal(now) else { return Action::End(Ending::Time) };
         self.record.note_observation(now, seen.available, held);
@@ -130,7 +121,7 @@ impl Controller {
     }
 }
 
-/// What `goal` leaves to others in any case on a place with `total`.
+/// The memory that `goal` leaves to others in any case on a place with `total`.
 pub(super) fn floor(goal: Goal, total: Bytes) -> Bytes {
     let share = |percent: u64| Bytes(total.0 / 100 * percent).max(FLOOR_MIN);
     match goal {
@@ -139,7 +130,7 @@ pub(super) fn floor(goal: Goal, total: Bytes) -> Bytes {
     }
 }
 
-/// Whether what is held is what `goal` asks for, or nothing more can be had within it.
+/// Whether the hog holds what `goal` asks for, or can get nothing more within it.
 pub(super) fn is_reached(seen: &Observation, held: Bytes, goal: Goal) -> bool {
     match goal {
         Goal::Take(wanted) => held >= wanted,
@@ -147,7 +138,6 @@ pub(super) fn is_reached(seen: &Observation, held: Bytes, goal: Goal) -> bool {
     }
 }
 
-/// What a hog that holds `held` does next.
 pub(super) fn next_action(seen: &Observation, held: Bytes, goal: Goal) -> Action {
     let floor = floor(goal, seen.total);
     if seen.available < floor && held.0 > 0 {

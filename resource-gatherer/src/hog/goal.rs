@@ -1,4 +1,4 @@
-//! What a hog shall hold, and for how long: one amount, or a profile over time.
+//! The amount that a hog shall hold, and the time for it: one amount, or a profile over time.
 //!
 //! A profile is written `30s:4GiB,60s:leave:8GiB`: hold 4 GiB for 30 s, then all but 8 GiB for 60 s.
 //! Its clock starts when the first amount is held and never stands still afterwards, so that the hogs of
@@ -10,10 +10,8 @@ use std::{fmt, str::FromStr};
 use serde::{Serialize, Serializer};
 use tierfeed_core::units::{Bytes, Nanoseconds, ParseError};
 
-/// An amount to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Goal {
-    /// Hold so many bytes.
     #[serde(rename = "take_bytes", serialize_with = "in_bytes")]
     Take(Bytes),
     /// Hold all but this much.
@@ -21,12 +19,10 @@ pub enum Goal {
     Leave(Bytes),
 }
 
-/// One step of a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// How much it holds.
     pub goal: Goal,
-    /// For how long; `None` has no end.
+    /// `None` has no end.
     pub lasts: Option<Nanoseconds>,
 }
 
@@ -34,28 +30,22 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile(Vec<Step>);
 
-/// Why a text is no profile; the text in each variant is the step.
+/// The reason why a text is no profile; the text in each variant is the step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// The step has no colon.
     #[error("{0:?} is no step; write TIME:SIZE or TIME:leave:SIZE, such as 30s:4GiB")]
     NoStep(String),
-    /// Its time cannot be read.
     #[error("step {0:?}: its time: {1}")]
     Time(String, #[source] ParseError),
-    /// Its size cannot be read.
     #[error("step {0:?}: its size: {1}")]
     Size(String, #[source] ParseError),
-    /// It lasts less than [`STEP_MIN`].
     #[error("step {0:?} lasts {1}; a step lasts at least {STEP_MIN}")]
     TooShort(String, Nanoseconds),
-    /// There are more steps than [`STEPS_MAX`].
     #[error("a profile of {0} steps; at most {STEPS_MAX} are followed")]
     TooLong(usize),
 }
 
-/// The most steps of a profile.
 pub const STEPS_MAX: usize = 1_000;
 
 /// The shortest step: five observations.

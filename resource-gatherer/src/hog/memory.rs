@@ -12,8 +12,8 @@ use tierfeed_numa_memory::{AllocateError, Ballast, Placement, ballast::QUANTUM};
 const SEGMENT: Bytes = Bytes::mib(512);
 
 /// The kernel clears a page when it is first touched, and in a virtual machine the host has to bring it
-/// first, for one processor at a time; so memory fills about as fast as there are threads, up to what the
-/// memory of a node can take in.
+/// first, for one processor at a time. So memory fills about in proportion to the threads, up to the write
+/// bandwidth of a node.
 const THREADS_MAX: usize = 8;
 
 /// Memory that is held until it is given back or this is dropped.
@@ -24,7 +24,7 @@ pub(super) struct HeldMemory {
     threads: usize,
     lock_refusal: Option<io::Error>,
     placement: Option<Placement>,
-    /// The segment and the place in it that is touched next.
+    /// The segment and the offset in it that are touched next.
     next_touch: (usize, Bytes),
 }
 
@@ -45,27 +45,26 @@ impl HeldMemory {
         self.locality
     }
 
-    /// What is held, in whole pieces of 2 MiB.
+    /// A multiple of 2 MiB.
     pub(super) fn held(&self) -> Bytes {
         self.sum(Ballast::held)
     }
 
-    /// What of it the kernel may not move to swap.
     pub(super) fn locked(&self) -> Bytes {
         self.sum(Ballast::locked)
     }
 
-    /// Why some of it is not locked.
     pub(super) fn lock_refusal(&self) -> Option<&io::Error> {
         self.lock_refusal.as_ref()
     }
 
-    /// How the place of what was taken last was read back; `None` before anything was taken.
+    /// The placement of the memory that was taken last, as it was read back; `None` before anything was
+    /// taken.
     pub(super) fn placement(&self) -> Option<Placement> {
         self.placement
     }
 
-    /// How much lies on which node; `None` where the kernel does not tell.
+    /// Bytes by node; `None` where the kernel does not tell.
     pub(super) fn nodes(&self) -> Option<BTreeMap<NumaNode, Bytes>> {
         self.segments.iter().try_fold(BTreeMap::new(), |mut sum, segment| {
             for (node, bytes) in segment.nodes()? {
@@ -112,7 +111,7 @@ impl HeldMemory {
         }
     }
 
-    /// Touches about `bytes` of what is not locked, going around.
+    /// Touches about `bytes` of what is not locked, from where the last call ended, and around.
     pub(super) fn touch_part(&mut self, bytes: Bytes) -> io::Result<()> {
         if self.locked() == self.held() {
             return Ok(());

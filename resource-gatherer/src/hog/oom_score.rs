@@ -11,14 +11,13 @@ const PATH: &str = "/proc/self/oom_score_adj";
 /// Killed before all other processes.
 const FIRST: &str = "1000";
 
-/// A raised score.
 #[derive(Debug)]
 pub struct OomScore {
     usual: String,
 }
 
 impl OomScore {
-    /// Raises the score of this process as far as it goes.
+    /// Raises the score of this process to the maximum.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! What a hog held and gave back, kept within bounds while it runs, and one JSON document at its end.
+//! The record of what a hog held and gave back, kept within bounds while it runs, and one JSON document at
+//! its end.
 
 use std::fmt;
 
@@ -15,59 +16,48 @@ use super::{
 };
 use crate::sysroot::{Sysroot, optional};
 
-/// What a hog did from its start to its end.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// What happened while it ran.
     #[serde(flatten)]
     pub record: Record,
     /// The node that memory was taken from, `None` for any.
     pub numa_node: Option<u32>,
     /// Whether that node was read back from the kernel; `None` without a node or memory.
     pub placement_verified: Option<bool>,
-    /// What it left to others in any case, at the last step that ran.
+    /// Memory that it left to others in any case, at the last step that ran.
     pub floor_bytes: u64,
     /// Seconds from when it held the first amount to the end.
     pub held_for_s: f64,
-    /// What it held when it ended, before it gave that back.
+    /// Held at the end, before it was given back.
     pub held_bytes_final: u64,
-    /// What of that was in memory: private memory of the whole process; `None` if the kernel does not
-    /// say.
+    /// Private memory of the whole process that was in memory at the end; `None` if the kernel does not say.
     pub resident_bytes: Option<u64>,
-    /// What of it was locked.
     pub locked_bytes: u64,
-    /// How it was kept in memory.
     pub kept_by: KeptBy,
-    /// Why not all was locked.
     pub lock_refusal: Option<String>,
-    /// Where it lay, estimated from one page in 128 KiB; `None` where the kernel does not tell.
+    /// The nodes of the memory, estimated from one page in 128 KiB; `None` where the kernel does not tell.
     pub nodes: Option<Vec<OnNode>>,
     /// What others could take just before the end.
     pub available_bytes_final: u64,
-    /// What others could take when everything was given back.
+    /// Memory that others could take after everything was given back.
     pub available_bytes_after: u64,
-    /// What ended it.
     pub ended_by: Ending,
 }
 
-/// What happened so far.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Record {
-    /// What it was told to hold, step by step.
     pub requested: Vec<Requested>,
     /// Seconds from the start until it held the first amount; `None` if it never did.
     pub held_after_s: Option<f64>,
-    /// The most that it held at once.
     pub held_bytes_max: u64,
     /// The least that others could take since the first amount was held.
     pub available_bytes_min: Option<u64>,
     /// The most that others could take since then.
     pub available_bytes_max: Option<u64>,
-    /// What it gave back, by reason.
     pub given_back: Vec<GivenBack>,
-    /// What the kernel said when it last refused memory that was free.
+    /// The message of the kernel when it last refused memory that was free.
     pub refusal: Option<String>,
-    /// What was held over time; every second point is dropped when there are more than 512.
+    /// Every second point is dropped when there are more than 512.
     pub timeline: Vec<Point>,
     #[serde(skip)]
     point_every: Nanoseconds,
@@ -75,13 +65,11 @@ pub struct Record {
     next_point: Nanoseconds,
 }
 
-/// One amount that was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Requested {
-    /// How much to hold or to leave.
     #[serde(flatten)]
     pub goal: Goal,
-    /// For how long; `None` has no end.
+    /// `None` has no end.
     pub lasts_s: Option<f64>,
     /// When it was held first, in seconds since the start; `None` if never.
     pub reached_at_s: Option<f64>,
@@ -90,55 +78,41 @@ pub struct Requested {
 /// Memory that was given back for one reason, all times together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct GivenBack {
-    /// Why it was given back.
     pub reason: Reason,
-    /// How often it was given back.
     pub times: u64,
-    /// How much in all.
     pub bytes: u64,
-    /// When first, in seconds since the start.
+    /// Counted from the start.
     pub first_at_s: f64,
-    /// When last, in seconds since the start.
     pub last_at_s: f64,
 }
 
-/// What was held at some moment.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Point {
     /// Seconds since the hog started to take memory.
     pub at_s: f64,
-    /// What it held then.
     pub held_bytes: u64,
-    /// What others could take.
     pub available_bytes: u64,
 }
 
-/// How memory is kept from swap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeptBy {
-    /// All of it is locked.
     Locking,
-    /// What is not locked is touched every 30 s.
+    /// Memory that is not locked is touched every 30 s.
     Touching,
 }
 
-/// What lies on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct OnNode {
-    /// The number of the node.
     pub numa_node: u32,
-    /// How much lies there.
     pub held_bytes: u64,
 }
 
-/// Why memory is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// Others took memory, and the floor must stay.
     OthersGrew,
-    /// Others wait for memory.
     Pressure,
     /// The goal is lower than what is held.
     Goal,
@@ -146,17 +120,14 @@ pub enum Reason {
     End,
 }
 
-/// Why a hog ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
-    /// Its time was over.
     Time,
-    /// It was told to.
     Stopped,
     /// The command beside it ended.
     Command,
-    /// It could not take what it was told within the time to wait for that.
+    /// It could not take the amount asked for within the time to wait.
     Unreached,
 }
 
@@ -178,7 +149,7 @@ const POINTS_MAX: usize = 512;
 const POINT_EVERY: Nanoseconds = Nanoseconds(200_000_000);
 
 impl Report {
-    /// The report of a hog that still holds `memory`; what others can take, and the floor, come later.
+    /// The report of a hog that still holds `memory`; the caller adds what others can take, and the floor.
     pub(super) fn new(record: Record, memory: &HeldMemory, ending: Ending) -> Self {
         let (held, locked) = (memory.held(), memory.locked());
         Self {
@@ -282,7 +253,6 @@ fn resident(sysroot: Sysroot<'_>) -> Option<u64> {
     Some(kibibytes << 10)
 }
 
-/// Seconds as they stand in reports.
 #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]
 pub(super) fn seconds(time: Nanoseconds) -> f64 {
     time.0 as f64 / 1e9

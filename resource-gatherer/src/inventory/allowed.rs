@@ -7,30 +7,26 @@ use serde::{Deserialize, Serialize};
 use super::{cgroup, mount::Mount, number_list};
 use crate::sysroot::{ReadError, Sysroot, malformed, optional, parsed};
 
-/// What the process may use; `None` where the kernel has no cpusets.
+/// Each is `None` where the kernel has no cpusets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Allowed {
-    /// The nodes that it may take memory from.
     pub nodes: Option<Vec<u32>>,
-    /// The CPUs that it may run on.
     pub cpus: Option<Vec<u32>>,
 }
 
 impl Allowed {
-    /// Whether memory of `node` may be taken.
     #[must_use]
     pub fn has_node(&self, node: u32) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node))
     }
 
-    /// Whether the process may run on `cpu`.
     #[must_use]
     pub fn has_cpu(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 }
 
-/// What the kernel says of the process itself, else what it says of its control group.
+/// Reads what the kernel says of the process itself, or else of its control group.
 pub(crate) fn read(sysroot: Sysroot<'_>, mounts: &[Mount]) -> Result<Allowed, ReadError> {
     let path = sysroot.join("proc/self/status");
     let status = optional(&path).unwrap_or_default();

@@ -12,23 +12,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::sysroot::{numbered_entries, optional_number};
 
-/// What the firmware states about the way from the best initiator to a memory node.
+/// The statement of the firmware about the way from the best initiator to a memory node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rated {
     /// The nodes from which the values hold; empty if the firmware names none.
     pub initiators: Vec<u32>,
-    /// Latency of a read, `None` where unknown.
     pub read_latency_ns: Option<u64>,
-    /// Latency of a write, `None` where unknown.
     pub write_latency_ns: Option<u64>,
-    /// Read bandwidth, `None` where unknown.
     pub read_bytes_per_s: Option<u64>,
-    /// Write bandwidth, `None` where unknown.
     pub write_bytes_per_s: Option<u64>,
 }
 
 impl Rated {
-    /// Whether no value is known.
     pub(crate) fn is_empty(&self) -> bool {
         self.read_latency_ns.is_none()
             && self.write_latency_ns.is_none()

@@ -9,14 +9,13 @@ use crate::sysroot::{Sysroot, optional, optional_number};
 pub(super) struct BlockDevice {
     /// Whether it keeps its bytes in memory: `zram` or `ram`.
     pub(super) is_memory: bool,
-    /// Whether it says that it rotates.
     pub(super) rotational: Option<bool>,
     /// The file behind a loop device.
     pub(super) backing_file: Option<PathBuf>,
 }
 
-/// The device with the number `device`, or with the name in `source`: file systems over several devices
-/// (btrfs) have numbers of their own.
+/// The device with the number `device`, or with the name in `source`, because file systems over several
+/// devices (btrfs) have numbers of their own.
 pub(super) fn read(sysroot: Sysroot<'_>, device: &str, source: &str) -> Option<BlockDevice> {
     let by_number = sysroot.join("sys/dev/block").join(device);
     let by_name =

@@ -4,17 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::sysroot::{Sysroot, optional};
 
-/// The kernel and those of its parameters that bear on speed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Boot {
-    /// The release of the kernel.
     pub kernel: String,
-    /// Its parameters that bear on memory, CPUs, their frequency and mitigations, in the order of the
+    /// Parameters that bear on memory, CPUs, their frequency and mitigations, in the order of the
     /// command line. The others are not noted: some of them are secrets or change with every boot.
     pub parameters: Vec<String>,
 }
 
-/// Parameters that bear on speed; those that end with a dot or an underscore by what they begin with.
+/// Parameters that bear on speed. An entry that ends with a dot or an underscore is a prefix.
 ///
 /// # Source
 ///
@@ -55,7 +53,7 @@ const PARAMETERS: [&str; 33] = [
     "zswap.",
 ];
 
-/// What procfs says; `None` without the release of the kernel.
+/// `None` where the kernel does not tell its release.
 pub(crate) fn read(sysroot: Sysroot<'_>) -> Option<Boot> {
     let text = |path: &str| optional(&sysroot.join(path));
     let line = text("proc/cmdline").unwrap_or_default();

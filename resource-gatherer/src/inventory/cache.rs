@@ -12,13 +12,12 @@ use crate::sysroot::{Sysroot, numbered_entries, optional, optional_number};
 pub struct Cache {
     /// 1 is nearest to the CPU.
     pub level: u8,
-    /// Its capacity as the kernel (in a virtual machine: the hypervisor) states it.
+    /// As the kernel (in a virtual machine: the hypervisor) states it.
     pub size_bytes: u64,
-    /// The CPUs that share it.
     pub cpus: Vec<u32>,
 }
 
-/// All caches for data. What one CPU does not tell is left out.
+/// All caches for data. A CPU that does not describe a cache is skipped.
 pub(crate) fn read_all(sysroot: Sysroot<'_>) -> Vec<Cache> {
     let root = sysroot.join("sys/devices/system/cpu");
     let mut caches: Vec<Cache> = numbered_entries(&root, "cpu")

@@ -13,33 +13,28 @@ use tierfeed_numa_memory::capacity::cgroup::droppable;
 use super::mount::Mount;
 use crate::sysroot::{ReadError, Sysroot, optional, parsed, strict_number};
 
-/// The generation of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Version {
-    /// Version 1, with `memory.limit_in_bytes`.
     V1,
-    /// Version 2, with `memory.max`.
     V2,
 }
 
 /// The level of the hierarchy that has the least memory left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupMemory {
-    /// Which interface it is.
     pub version: Version,
-    /// The directory of the level.
     pub path: PathBuf,
     /// The limit, `None` if no level has one. In version 2 the lower of `memory.max` and `memory.high`.
     pub limit_bytes: Option<u64>,
-    /// What is used at that level, page cache included.
+    /// The usage of that level, page cache included.
     pub usage_bytes: u64,
     /// The part of the usage that the kernel can drop at once.
     pub reclaimable_bytes: u64,
 }
 
 impl CgroupMemory {
-    /// What may still be taken, `None` if there is no limit.
+    /// `None` if there is no limit.
     #[must_use]
     pub fn headroom_bytes(&self) -> Option<u64> {
         let held = self.usage_bytes.saturating_sub(self.reclaimable_bytes);
@@ -133,7 +128,7 @@ fn read_level(version: Version, path: PathBuf) -> Result<Option<CgroupMemory>, R
     }))
 }
 
-/// `None` inside for no limit.
+/// `Some(None)` for no limit.
 #[expect(clippy::option_option, reason = "no limit and no number are two things")]
 fn limit(text: &str) -> Option<Option<u64>> {
     match text {

@@ -19,18 +19,15 @@ use crate::sysroot::{
 /// All that the CXL bus has; empty without the drivers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cxl {
-    /// Its memory devices, by number.
     pub memories: Vec<CxlMemory>,
-    /// Its regions, by number.
     pub regions: Vec<CxlRegion>,
     /// The parts of the host's address space that regions can be made in.
     pub windows: Vec<CxlWindow>,
 }
 
-/// A memory device on the CXL bus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CxlMemory {
-    /// Its name, for instance `mem0`.
+    /// For instance `mem0`.
     pub name: String,
     /// Its volatile capacity.
     pub ram_bytes: Option<u64>,
@@ -39,9 +36,8 @@ pub struct CxlMemory {
 /// A region: memory of one or several devices under consecutive addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CxlRegion {
-    /// Its name, for instance `region0`.
+    /// For instance `region0`.
     pub name: String,
-    /// Its capacity in bytes.
     pub size_bytes: Option<u64>,
     /// The memory devices, in the order of interleaving.
     pub memories: Vec<String>,
@@ -49,7 +45,7 @@ pub struct CxlRegion {
     pub numa_node: Option<u32>,
 }
 
-/// A part of the host's address space, as the firmware gives it to CXL.
+/// A part of the host's address space that the firmware gives to CXL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CxlWindow {
     /// The decoder behind it, for instance `decoder0.0`.
@@ -59,7 +55,6 @@ pub struct CxlWindow {
 }
 
 impl Cxl {
-    /// The regions that the memory device called `memory` takes part in.
     pub fn regions_of(&self, memory: &str) -> impl Iterator<Item = &CxlRegion> {
         self.regions.iter().filter(move |region| region.memories.iter().any(|it| it == memory))
     }

@@ -12,25 +12,23 @@ use serde::{Deserialize, Serialize};
 use super::memory_kind::MemoryKind;
 use crate::sysroot::{ReadError, Sysroot, entries, link_name, optional_node, strict_number};
 
-/// A DAX device and what stands behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaxDevice {
-    /// Its name, for instance `dax0.0`.
+    /// For instance `dax0.0`.
     pub name: String,
-    /// What stands behind it; [`MemoryKind::CpuLess`] where its path does not tell.
+    /// [`MemoryKind::CpuLess`] where the path of the device does not tell.
     pub kind: MemoryKind,
-    /// Its capacity in bytes.
     pub size_bytes: Option<u64>,
     /// The node that it makes as ordinary memory.
     pub target_node: Option<u32>,
-    /// The driver, for instance `kmem` or `device_dax`.
+    /// For instance `kmem` or `device_dax`.
     pub driver: Option<String>,
     /// The CXL region that it is made of.
     pub region: Option<String>,
 }
 
 impl DaxDevice {
-    /// Whether the kernel took it as ordinary memory. Otherwise programs may map it, and
+    /// Whether the kernel uses it as ordinary memory. Otherwise programs may map it, and
     /// `daxctl reconfigure-device --mode=system-ram` makes a node of it.
     #[must_use]
     pub fn is_system_memory(&self) -> bool {
@@ -38,7 +36,6 @@ impl DaxDevice {
     }
 }
 
-/// All DAX devices by name.
 pub(crate) fn read_all(sysroot: Sysroot<'_>) -> Result<Vec<DaxDevice>, ReadError> {
     let root = sysroot.join("sys/bus/dax/devices");
     entries(&root).into_iter().map(|name| read_one(&root.join(&name), name)).collect()

@@ -23,7 +23,6 @@ pub(crate) fn complete(inventory: Inventory) -> Inventory {
     }
 }
 
-/// `inventory` with caches, rated values and kinds of memory where it had none.
 fn complete_from(mut inventory: Inventory, topology: &Topology) -> Inventory {
     inventory.hwloc = true;
     if inventory.caches.is_empty() {
@@ -42,7 +41,7 @@ fn complete_from(mut inventory: Inventory, topology: &Topology) -> Inventory {
     inventory
 }
 
-/// hwloc's names for what stands behind a DAX device.
+/// The kind of a DAX device by hwloc's name for it.
 fn kind(node: &TopologyObject) -> Option<MemoryKind> {
     if node.info("CXLDevice").is_some() {
         return Some(MemoryKind::Cxl);

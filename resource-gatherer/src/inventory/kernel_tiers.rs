@@ -8,12 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::number_list;
 use crate::sysroot::{ReadError, Sysroot, numbered_entries, parsed};
 
-/// One tier as the kernel sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelTier {
     /// The number in `memory_tier<N>`, smaller is faster; ordinary DRAM is 4.
     pub number: u32,
-    /// The nodes in it.
     pub nodes: Vec<u32>,
 }
 

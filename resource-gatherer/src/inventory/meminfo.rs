@@ -10,22 +10,20 @@ use crate::sysroot::{ReadError, Sysroot, malformed, optional};
 /// The memory of the whole host, without that of its GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Memory {
-    /// What the kernel manages.
+    /// Memory that the kernel manages (`MemTotal`).
     pub total_bytes: u64,
-    /// What is free, page cache not counted as free (`MemFree`).
+    /// Page cache does not count as free (`MemFree`).
     pub free_bytes: u64,
-    /// What a new program could take without swapping (`MemAvailable`).
+    /// Memory that a new program could take without swapping (`MemAvailable`).
     pub available_bytes: u64,
 }
 
-/// The memory of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct NodeMemory {
     pub(crate) total_bytes: u64,
     pub(crate) free_bytes: u64,
 }
 
-/// The memory of the host, without that of its GPUs.
 pub(crate) fn read(sysroot: Sysroot<'_>) -> Result<Memory, ReadError> {
     read_without(sysroot, &gpu_memory::nodes(sysroot))
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the memory of a node is made of, as far as the kernel tells.
+/// The make of a node's memory, as far as the kernel tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryKind {
@@ -13,7 +13,6 @@ pub enum MemoryKind {
     Cxl,
     /// Memory that the firmware set apart (`hmem`): often high-bandwidth or CXL memory.
     SpecificPurpose,
-    /// Persistent memory used as ordinary memory.
     Persistent,
     /// Memory of a GPU or another accelerator that the host sees as a node: never a tier.
     Gpu,

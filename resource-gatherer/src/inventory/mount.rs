@@ -7,36 +7,33 @@ use serde::{Deserialize, Serialize};
 use super::block::{self, BlockDevice};
 use crate::sysroot::{ReadError, Sysroot, malformed};
 
-/// What a device does on random access.
+/// The kind of device, which decides its speed on random access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Medium {
     /// Pages of memory: `tmpfs`, `ramfs`, `hugetlbfs`, a disk in memory.
     Memory,
-    /// A block device without moving parts, or one that says so.
+    /// A block device that says that it does not rotate.
     SolidState,
     /// A block device that says that it rotates.
     Rotating,
-    /// A file system on another host.
     Network,
-    /// A file system over others, or of the kernel.
+    /// Anything else, such as a file system over others, or of the kernel.
     Other,
 }
 
 /// One line of `/proc/self/mountinfo`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
-    /// Where it is mounted.
     pub path: PathBuf,
-    /// What of the file system is mounted: `/`, or a directory of it.
+    /// The part of the file system that is mounted: `/`, or a directory of it.
     pub root: PathBuf,
-    /// The type, for instance `ext4`.
+    /// For instance `ext4`.
     pub file_system: String,
     /// The device as the file system names it.
     pub source: String,
-    /// The number of the device, `major:minor`.
+    /// `major:minor`.
     pub device: String,
-    /// What is behind it.
     pub medium: Medium,
     /// The options of the file system, for instance `rw,memory`.
     pub options: String,
@@ -62,7 +59,7 @@ pub(crate) fn read_all(sysroot: Sysroot<'_>) -> Result<Vec<Mount>, ReadError> {
     Ok(mounts)
 }
 
-/// All mounts as they are listed, with nothing that would have to be looked up.
+/// All mounts as they are listed; nothing is looked up on any device.
 ///
 /// # Errors
 ///

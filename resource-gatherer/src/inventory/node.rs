@@ -18,42 +18,37 @@ use crate::sysroot::{
     ReadError, Sysroot, malformed, numbered_entries, optional, optional_number, parsed,
 };
 
-/// How far another node is, in the kernel's relative unit (10 is local).
+/// The distance to another node, in the kernel's relative unit (10 is local).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Distance {
-    /// The number of the other node.
     pub to: u32,
     /// From this node to the other; `None` where the firmware says unreachable (255).
     pub relative: Option<u8>,
 }
 
-/// A NUMA node and its memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Node {
-    /// Its number, as in `/sys/devices/system/node/node<N>`.
+    /// As in `/sys/devices/system/node/node<N>`.
     pub id: u32,
-    /// What its memory is.
     pub kind: MemoryKind,
-    /// Its CPUs; empty for a node that only has memory.
+    /// Empty for a node that only has memory.
     pub cpus: Vec<u32>,
-    /// All its memory; zero for a node that only has CPUs.
+    /// Zero for a node that only has CPUs.
     pub memory_total_bytes: u64,
-    /// What of it is free, page cache not counted as free.
+    /// Page cache does not count as free.
     pub memory_free_bytes: u64,
     /// The share of its memory that takes movable pages only: no kernel data and nothing that stays
     /// pinned. `None` where the kernel does not tell.
     pub movable_percent: Option<u8>,
     /// The DRAM that the hardware uses as a cache in front of this node, if any.
     pub memory_side_cache_bytes: u64,
-    /// Distances from this node to the others.
     pub distances: Vec<Distance>,
-    /// What the firmware rates it at.
     pub rated: Option<Rated>,
 }
 
 impl Node {
-    /// The kind of tier that its memory makes without a word of the user. `None` for memory of a GPU, and for
-    /// memory without CPUs of which neither a device nor the firmware says what it is.
+    /// The kind of tier that its memory makes unless the user says otherwise. `None` for memory of a GPU, and
+    /// for memory without CPUs of which neither a device nor the firmware says what it is.
     #[must_use]
     pub fn tier_kind(&self) -> Option<Kind> {
         match self.kind {
@@ -66,13 +61,12 @@ impl Node {
         }
     }
 
-    /// Whether its memory is that of a GPU or another accelerator.
     #[must_use]
     pub fn is_gpu(&self) -> bool {
         self.kind == MemoryKind::Gpu
     }
 
-    /// How far `other` is from here, `None` where unknown or unreachable.
+    /// `None` where unknown or unreachable.
     #[must_use]
     pub fn distance_to(&self, other: u32) -> Option<u8> {
         self.distances.iter().find(|distance| distance.to == other)?.relative
@@ -104,7 +98,6 @@ pub(crate) fn read_all(
         .collect()
 }
 
-/// What is free on node `id`.
 pub(crate) fn free(sysroot: Sysroot<'_>, id: u32) -> Result<Bytes, ReadError> {
     let path = sysroot.join(format!("sys/devices/system/node/node{id}/meminfo"));
     Ok(Bytes(meminfo::read_node(&path)?.free_bytes))

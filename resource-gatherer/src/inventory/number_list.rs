@@ -20,7 +20,7 @@ pub(crate) fn parse(text: &str) -> Option<Vec<u32>> {
     Some(numbers)
 }
 
-/// The notation of ascending numbers.
+/// The numbers must be in ascending order.
 pub(crate) fn print(numbers: &[u32]) -> String {
     let follows = |a: &u32, b: &u32| a.checked_add(1) == Some(*b);
     let range = |run: &[u32]| match run {

@@ -13,21 +13,18 @@ pub struct Placement {
     pub demotion: Option<bool>,
     /// Whether pages are moved towards the CPUs that use them.
     pub balancing: Option<Balancing>,
-    /// How `MPOL_WEIGHTED_INTERLEAVE` spreads pages.
     pub weighted_interleave: Option<WeightedInterleave>,
 }
 
-/// What `/proc/sys/kernel/numa_balancing` says; its two bits are independent.
+/// The value of `/proc/sys/kernel/numa_balancing`; its two bits are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balancing {
-    /// Pages stay where they are.
     Off,
     /// Between nodes with CPUs.
     Nodes,
     /// From slow tiers to fast ones.
     Tiers,
-    /// Between nodes and between tiers.
     NodesAndTiers,
 }
 
@@ -40,16 +37,13 @@ pub struct WeightedInterleave {
     pub weights: Vec<Weight>,
 }
 
-/// The weight of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weight {
-    /// The number of the node.
     pub node: u32,
     /// Pages per round, 1 to 255.
     pub pages: u8,
 }
 
-/// The settings of the kernel.
 pub(crate) fn read(sysroot: Sysroot<'_>) -> Result<Placement, ReadError> {
     let demotion = sysroot.join("sys/kernel/mm/numa/demotion_enabled");
     let balancing = sysroot.join("proc/sys/kernel/numa_balancing");

@@ -11,16 +11,15 @@ use crate::sysroot::{ReadError, Sysroot, numbered_entries, optional, parsed};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Processor {
-    /// Which one it is: a name, or a number such as `0xd40` on Arm.
+    /// A name, or a number such as `0xd40` on Arm.
     pub model: Option<String>,
-    /// How many CPUs (hardware threads) are online.
+    /// Hardware threads.
     pub cpus_online: usize,
-    /// Whether a hypervisor is below; then caches and frequencies are as it states them. `None` on
-    /// processors that do not tell.
+    /// Whether a hypervisor is below; then caches and frequencies are as the hypervisor states them. `None`
+    /// on processors that do not tell.
     pub is_virtual: Option<bool>,
 }
 
-/// The processors that are online.
 pub(crate) fn read(sysroot: Sysroot<'_>) -> Result<Processor, ReadError> {
     let text = optional(&sysroot.join("proc/cpuinfo")).unwrap_or_default();
     let flags = value(&text, &["flags"]);
@@ -31,7 +30,7 @@ pub(crate) fn read(sysroot: Sysroot<'_>) -> Result<Processor, ReadError> {
     })
 }
 
-/// The CPUs that are online, as the kernel lists them or else as it numbers them.
+/// Online CPUs as the kernel lists them, or else as it numbers them.
 pub(crate) fn online(root: &Path) -> Result<Vec<u32>, ReadError> {
     let listed = parsed(&root.join("online"), "a list of CPUs such as 0-3,8", number_list::parse)?;
     Ok(listed.unwrap_or_else(|| numbered_entries(root, "cpu")))

@@ -20,7 +20,7 @@ impl<'a> Allotment<'a> {
         Self { end: Nanoseconds(now.0.saturating_add(time.0)), stop }
     }
 
-    /// What is left; nothing once everything shall stop.
+    /// 0 once everything shall stop.
     pub(crate) fn left(&self, now: Nanoseconds) -> Nanoseconds {
         if self.is_stopped() {
             Nanoseconds(0)
@@ -29,12 +29,10 @@ impl<'a> Allotment<'a> {
         }
     }
 
-    /// Whether something is left.
     pub(crate) fn goes_on(&self, now: Nanoseconds) -> bool {
         self.left(now).0 > 0
     }
 
-    /// Whether everything shall stop.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

@@ -12,22 +12,18 @@ use super::{
 };
 use crate::figures::{ObjectStore, Skipped};
 
-/// How long may pass beside the measurements.
+/// Time allowed in addition to the measurements.
 const PATIENCE: Nanoseconds = Nanoseconds(10_000_000_000);
 
-/// The most time that a measurement takes, of which there are a handful.
+/// The most time that one measurement takes; there are a handful.
 const TIME_MAX: Nanoseconds = Nanoseconds(5_000_000_000);
 
-/// A bucket that shall be measured.
+/// A bucket to measure; [`Request`] explains the fields.
 #[derive(Debug, Clone)]
 pub struct Bucket {
-    /// See [`Request::url`].
     pub url: String,
-    /// See [`Request::options`].
     pub options: Options,
-    /// See [`Request::identity`].
     pub identity: Identity,
-    /// See [`Request::writes`].
     pub writes: Bytes,
 }
 

@@ -29,44 +29,39 @@ use tierfeed_core::units::Nanoseconds;
 
 use crate::figures::estimate::{self, Estimate, to_f64};
 
-/// When to stop sampling.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct StopRule {
     /// Half the width of the interval as a share of the median.
     pub(crate) half_width: f64,
     /// Below this many samples no interval is trusted.
     pub(crate) samples_min: usize,
-    /// With this many samples it ends.
+    /// With this many samples the cell ends.
     pub(crate) samples_max: usize,
-    /// After this much time in samples it ends.
+    /// After this much time in samples the cell ends.
     pub(crate) time: Nanoseconds,
 }
 
-/// What threads do while a kernel runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occupation {
     /// One thread computes; time without the CPU is a disturbance.
     Computes,
-    /// Several threads compute side by side.
     ComputesTogether,
-    /// It waits for a device or for other threads.
+    /// The kernel waits for a device or for other threads.
     Waits,
-    /// It waits for a device whose rate must settle first.
+    /// The kernel waits for a device whose rate must settle first.
     Settles,
 }
 
-/// How long one run of a kernel took, and what disturbed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sample {
     /// From start to end; of several threads, from the first start to the last end.
     pub(crate) wall: Nanoseconds,
-    /// Of this, how long the thread ran; of several threads, the least share of any of them.
+    /// The part of it for which the thread ran; of several threads, the least share of any of them.
     pub(crate) thread_cpu: Nanoseconds,
     /// How long the hypervisor kept the CPU from running.
     pub(crate) stolen: Nanoseconds,
 }
 
-/// The samples of one thing.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     rule: StopRule,
@@ -80,7 +75,6 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A cell without samples.
     pub(crate) fn new(rule: StopRule, occupation: Occupation) -> Self {
         Self {
             rule,
@@ -98,7 +92,7 @@ impl Cell {
         self.record_scaled(sample, sample.wall);
     }
 
-    /// Adds a sample that took `took` and is given for another amount of work than was done.
+    /// Adds a sample that took `took`, but is scaled to another amount of work than was done.
     pub(crate) fn record_scaled(&mut self, sample: Sample, took: Nanoseconds) {
         self.spent_ns = self.spent_ns.saturating_add(took.0);
         if !self.has_dropped_first {
@@ -113,17 +107,16 @@ impl Cell {
         }
     }
 
-    /// Whether another sample is needed.
     pub(crate) fn wants_more(&self) -> bool {
         !self.is_done
     }
 
-    /// How many samples there are, those that are not accepted included.
+    /// The number of samples, including those that are not accepted.
     pub(crate) fn taken(&self) -> usize {
         self.all.len()
     }
 
-    /// How many of the samples, the latest ones, make the steady end; `None` before the rate has settled.
+    /// The number of latest samples that make the steady end; `None` before the rate has settled.
     pub(crate) fn settled(&self) -> Option<usize> {
         let rates: Vec<f64> = self.all.iter().map(|it| 1.0 / to_f64(it.wall.0.max(1))).collect();
         let last = rates.last_chunk::<STEADY_COUNT>()?;
@@ -134,17 +127,16 @@ impl Cell {
         is_steady.then_some(rates.len() - first)
     }
 
-    /// How long all samples took together, the first included.
+    /// The time of all samples together, including the first.
     pub(crate) fn spent(&self) -> Nanoseconds {
         Nanoseconds(self.spent_ns)
     }
 
-    /// Whether the time of the cell is used up.
     pub(crate) fn is_out_of_time(&self) -> bool {
         self.spent_ns >= self.rule.time.0
     }
 
-    /// What the samples say, `None` before the second one: the first is dropped.
+    /// `None` before the second sample, because the first is dropped.
     pub(crate) fn estimate(&self) -> Option<Estimate> {
         let drifted = self.drifts();
         let converged = self.has_converged() && !drifted;
@@ -253,16 +245,16 @@ const CONTENDED_MIN: usize = 20;
 /// Fewer samples have no median worth comparing.
 const THIRD_MIN: usize = 3;
 
-/// How many samples have to agree before a rate is steady.
+/// The number of samples that have to agree before a rate is steady.
 const STEADY_COUNT: usize = 5;
 
-/// How far each may lie from their mean.
+/// The largest deviation of each from their mean, as a share of it.
 const DEVIATION_MAX: f64 = 0.05;
 
-/// How much of the mean they may rise or fall per sample.
+/// The largest slope per sample, as a share of the mean.
 const SLOPE_MAX: f64 = 0.02;
 
-/// Of the least-squares line, per sample: the abscissae are -2..=2, whose squares sum to 10.
+/// The slope of the least-squares line, per sample: the abscissae are -2..=2, whose squares sum to 10.
 fn slope(values: &[f64; STEADY_COUNT]) -> f64 {
     let [a, b, _, d, e] = values;
     (2.0 * (e - a) + (d - b)) / 10.0

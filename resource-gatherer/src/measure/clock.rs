@@ -10,22 +10,20 @@ use tierfeed_core::units::Nanoseconds;
 
 pub(crate) use self::steal::{Steal, is_guest, ticks};
 
-/// Tells how much time passed, and how much of it the calling thread ran.
 pub trait Clock {
     /// A steady clock that is not slewed.
     fn wall(&mut self) -> Nanoseconds;
 
-    /// The CPU time that the calling thread has used.
     fn thread_cpu(&mut self) -> Nanoseconds;
 
-    /// How long the hypervisor kept the CPUs of the measurement from running, on average over them,
+    /// The time for which the hypervisor kept the CPUs of the measurement from running, on average over them,
     /// since they started; zero where there is no hypervisor.
     fn stolen(&mut self) -> Nanoseconds {
         Nanoseconds(0)
     }
 }
 
-/// The clocks of the kernel. Time that a hypervisor steals is not looked at.
+/// The clocks of the kernel, without regard to time that a hypervisor steals.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -39,8 +37,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// The clocks of the kernel and what a hypervisor steals from some CPUs: those of the thread that reads
-/// them. What it steals from others shows as their share, because the kernel does not count stolen time
+/// The clocks of the kernel, and the time that a hypervisor steals from some CPUs: those of the thread that
+/// reads them. What it steals from others shows as their share, because the kernel does not count stolen time
 /// as theirs.
 #[derive(Debug)]
 pub(crate) struct GuestClock(pub(crate) Steal);

@@ -31,21 +31,19 @@ use super::{
 };
 use crate::figures::estimate::{Estimate, to_f64};
 
-/// So many reads give the latency.
+/// The number of reads that give the latency.
 const LATENCIES: u64 = 9;
 
-/// Arrivals that the measuring thread has not counted yet; beyond, readers wait.
+/// Arrivals that the measuring thread has not counted yet; when there are more, readers wait.
 const ARRIVALS_MAX: usize = 1024;
 
-/// How narrow the interval of a figure shall be.
 const HALF_WIDTH: f64 = 0.05;
 
 /// A store that is read past the caches of this host.
 pub trait ColdReads: Send + Sync {
-    /// The number of extents that can be read.
     fn count(&self) -> usize;
 
-    /// How many reads at a time give its rate.
+    /// The number of reads at a time that give its rate.
     fn at_a_time(&self) -> usize;
 
     /// Reads extent `number`, and tells `progress` what arrived, piece by piece.
@@ -56,7 +54,6 @@ pub trait ColdReads: Send + Sync {
     fn read(&self, number: usize, progress: &Arc<Progress>) -> io::Result<()>;
 }
 
-/// What a read is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aim {
     /// The time to the first byte: the first piece shall be small.
@@ -65,7 +62,6 @@ pub enum Aim {
     Rate,
 }
 
-/// Takes note of what arrives of one read.
 #[derive(Debug)]
 pub struct Progress {
     begun: Nanoseconds,
@@ -76,14 +72,11 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// What the read is for.
     #[must_use]
     pub fn aim(&self) -> Aim {
         self.aim
     }
 
-    /// Notes that `bytes` more have arrived.
-    ///
     /// # Errors
     ///
     /// The measurement has ended, and the read shall end too.
@@ -99,60 +92,48 @@ impl Progress {
     }
 }
 
-/// What readers tell.
 #[derive(Debug)]
 enum Event {
     Arrived { at: Nanoseconds, latency: Option<Nanoseconds>, bytes: Bytes },
     Failed(io::Error),
 }
 
-/// What a cold store was measured to give.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ColdRates {
     /// From a request to its first byte.
     pub latency_ns: Estimate,
     /// Many reads at a time.
     pub read_bytes_per_s: Estimate,
-    /// Everything that was read.
     pub read: Bytes,
 }
 
-/// What a measurement of a cold store may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ColdLimits {
-    /// The time for the latency, as far as it is enough for one read.
+    /// The time for the latency, beyond which only the first read may go.
     pub latency: Nanoseconds,
-    /// The time for the rate, as far as it is enough for one read.
+    /// The time for the rate, beyond which only the first read may go.
     pub rate: Nanoseconds,
     /// After this time there are no figures.
     pub total: Nanoseconds,
-    /// What is read at most, but for what is on its way.
+    /// The most that is read, apart from what is on its way.
     pub bytes: Bytes,
 }
 
-/// Why a cold store has no figures.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ColdError {
-    /// There is nothing to read.
     #[error("it has no bytes")]
     Empty,
-    /// Nothing arrived in time.
     #[error("no answer within {0}")]
     NoAnswer(Nanoseconds),
-    /// Everything was read before there was a rate.
     #[error("{0} are too few for a rate")]
     TooSmall(Bytes),
-    /// A read failed.
     #[error("{0}")]
     Failed(#[source] io::Error),
-    /// There is no thread to read on.
     #[error("cannot start a thread to read on: {0}")]
     Thread(#[source] io::Error),
 }
 
-/// Measures what `reads` reads, within `limits`.
-///
 /// # Errors
 ///
 /// The store does not answer in time, or a read fails.
@@ -187,7 +168,6 @@ pub(crate) fn measure(
     found
 }
 
-/// The threads that read.
 struct Readers {
     reads: Arc<dyn ColdReads>,
     next: Arc<AtomicUsize>,
@@ -227,10 +207,9 @@ impl Readers {
     }
 }
 
-/// Counts what arrives.
 struct Count<'a> {
     told: &'a Receiver<Event>,
-    /// When there are no figures any more.
+    /// After this time there are no figures.
     end: u64,
     limits: &'a ColdLimits,
     read: u64,
@@ -239,7 +218,7 @@ struct Count<'a> {
 type Arrival = (Nanoseconds, Option<Nanoseconds>, u64);
 
 impl Count<'_> {
-    /// The next arrival before `until`; `None` if it does not come by then, or if all is read.
+    /// The next arrival; `None` if there is none before `until`, or if everything is read.
     fn next(&mut self, until: u64) -> Result<Option<Arrival>, ColdError> {
         let left = until.min(self.end).saturating_sub(SystemClock.wall().0);
         match self.told.recv_timeout(Duration::from_nanos(left)) {
@@ -252,7 +231,7 @@ impl Count<'_> {
         }
     }
 
-    /// One read after the other, until there are enough or the time is over; at least one.
+    /// Latencies, until there are enough or the time is over; at least one.
     fn latency(&mut self, begun: Nanoseconds) -> Result<Estimate, ColdError> {
         let until = begun.0.saturating_add(self.limits.latency.0);
         let mut latencies = Histogram::default();
@@ -264,7 +243,8 @@ impl Count<'_> {
         latencies.median(HALF_WIDTH).ok_or(ColdError::NoAnswer(self.limits.total))
     }
 
-    /// Few reads may all have been under way before: they take no less than the latency of one.
+    /// A few reads may all have been under way before this starts, so they count as taking no less than the
+    /// latency of one.
     fn rate(&mut self, latency_ns: f64) -> Result<Estimate, ColdError> {
         let (begun, before) = (SystemClock.wall(), self.read);
         let until = begun.0.saturating_add(self.limits.rate.0);
@@ -316,7 +296,7 @@ mod tests {
         bytes: Bytes::mib(1),
     };
 
-    /// A store whose reads all hang from this number on.
+    /// A store whose reads hang from this number on.
     struct Store {
         count: usize,
         hangs_from: usize,

@@ -6,14 +6,13 @@ use crate::{
     sysroot::{Sysroot, optional, optional_number},
 };
 
-/// The conditions at the beginning of a probe.
 #[derive(Debug)]
 pub(crate) struct Begun {
     conditions: Conditions,
     stat: String,
 }
 
-/// Looks at the machine before the first measurement.
+/// Must be called before the first measurement.
 pub(crate) fn begin(sysroot: Sysroot<'_>) -> Begun {
     let text = |path: &str| optional(&sysroot.join(path));
     let cpuinfo = text("proc/cpuinfo").unwrap_or_default();
@@ -35,7 +34,7 @@ pub(crate) fn begin(sysroot: Sysroot<'_>) -> Begun {
 }
 
 impl Begun {
-    /// Looks again behind the last measurement.
+    /// Must be called after the last measurement.
     pub(crate) fn end(self, sysroot: Sysroot<'_>) -> Conditions {
         let steal_share = steal_share(&self.stat, &stat(sysroot));
         Conditions { steal_share, ..self.conditions }
@@ -46,7 +45,8 @@ fn stat(sysroot: Sysroot<'_>) -> String {
     optional(&sysroot.join("proc/stat")).unwrap_or_default()
 }
 
-/// What of the time of all CPUs between two readings of `/proc/stat` the hypervisor gave to others.
+/// The share of the time of all CPUs, between two readings of `/proc/stat`, that the hypervisor gave to
+/// others.
 fn steal_share(before: &str, after: &str) -> Option<f64> {
     let (before, after) = (ticks(before, "cpu ")?, ticks(after, "cpu ")?);
     let all = after.all.checked_sub(before.all).filter(|all| *all > 0)?;
@@ -59,7 +59,7 @@ fn flag(sysroot: Sysroot<'_>, path: &str) -> Option<bool> {
     optional_number(&sysroot.join(path)).map(|value| value != 0)
 }
 
-/// One driver states it, another states the contrary.
+/// One driver states `boost`, another its negation `no_turbo`.
 fn boost(sysroot: Sysroot<'_>) -> Option<bool> {
     flag(sysroot, "sys/devices/system/cpu/cpufreq/boost").or_else(|| {
         flag(sysroot, "sys/devices/system/cpu/intel_pstate/no_turbo").map(|is_off| !is_off)

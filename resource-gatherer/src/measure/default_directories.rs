@@ -7,12 +7,9 @@ use crate::{
     sysroot::{ReadError, Sysroot},
 };
 
-/// The directories to measure by default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Directories {
-    /// A directory on a RAM disk.
     pub scratch: Option<PathBuf>,
-    /// A directory on local storage.
     pub storage: Option<PathBuf>,
 }
 

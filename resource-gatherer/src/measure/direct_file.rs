@@ -13,7 +13,6 @@ use tierfeed_numa_memory::{AllocateError, Policy, file_placement, place_file};
 
 use crate::figures::Access;
 
-/// A file without a name in the directory that is measured.
 #[derive(Debug)]
 pub(super) struct DirectFile {
     file: Arc<File>,
@@ -60,17 +59,15 @@ impl DirectFile {
         self.access
     }
 
-    /// To be read and written by operations in a queue.
     pub(super) fn shared(&self) -> Arc<File> {
         Arc::clone(&self.file)
     }
 
-    /// Waits until everything is on the device.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 
-    /// Waits until what the page cache took is on the device, where it lies between.
+    /// Waits until the device has what the page cache took, if the file is read through it.
     pub(super) fn write_through(&self) -> io::Result<()> {
         match self.access {
             Access::Direct => Ok(()),
@@ -78,7 +75,7 @@ impl DirectFile {
         }
     }
 
-    /// Drops the page cache of the file, where reads would otherwise find it.
+    /// Drops the page cache of the file if reads go through it.
     pub(super) fn forget_cache(&self) -> io::Result<()> {
         match self.access {
             Access::Direct => Ok(()),
@@ -87,34 +84,27 @@ impl DirectFile {
     }
 }
 
-/// Where a file was placed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placed {
     locality: Locality,
     policy: Policy,
 }
 
-/// Why a file does not lie on its NUMA node.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// Its length cannot be set.
     #[error(transparent)]
     Length(#[from] io::Error),
-    /// The system did not place it there.
     #[error(transparent)]
     Elsewhere(#[from] AllocateError),
 }
 
-/// The room of a file system.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
-    /// All blocks of the file system.
     pub(super) total: Bytes,
-    /// What this process may still write.
+    /// Bytes that this process may still write.
     pub(super) free: Bytes,
 }
 
-/// The room of the file system that holds `directory`.
 pub(super) fn room(directory: &Path) -> io::Result<Room> {
     let status = nix::sys::statvfs::statvfs(directory)?;
     let bytes = |blocks: u64| Bytes(blocks.saturating_mul(status.fragment_size()));

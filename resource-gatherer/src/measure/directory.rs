@@ -55,99 +55,81 @@ use crate::{
     },
 };
 
-/// How many reads are in flight, at most, for [`crate::report::Tier::random_read_iops`]: the depth at which most
-/// are done counts, which on a RAM disk is a small one.
+/// The most reads in flight for [`crate::report::Tier::random_read_iops`]: the depth with the highest rate
+/// counts, which on a RAM disk is a small one.
 pub const RANDOM_READ_DEPTH: u32 = 32;
 
-/// What is wanted beyond the limits of the probe.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// How much may be written by random writes of 4 KiB; none happen within zero. They wear flash out,
-    /// and slow down others who share the device.
+    /// The most bytes of random writes of 4 KiB; none happen within zero. They wear flash out, and slow down
+    /// others who share the device.
     pub random_writes: Bytes,
-    /// When to give the directory up; `None` for [`patience`].
+    /// `None` for [`patience`].
     pub patience: Option<Nanoseconds>,
-    /// How to keep operations in flight; `None` for what suits the place.
+    /// `None` for the engine that suits the place.
     pub engine: Option<Engine>,
-    /// Ends the measurement early.
     pub abort: Abort,
-    /// What is measured.
     pub extent: Extent,
-    /// The NUMA node on which the pages of the file lie, on a RAM disk; `None` for where the file system puts
+    /// The NUMA node on which the pages of the file lie, on a RAM disk; `None` where the file system puts
     /// them.
     pub numa_node: Option<NumaNode>,
 }
 
-/// How much is measured of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Extent {
-    /// Everything.
     #[default]
     Whole,
     /// The rate of sequential reads and the latency, by which a tier is classified.
     Reads,
 }
 
-/// What was found in a directory.
 #[derive(Debug, Clone)]
 pub struct Findings {
-    /// All figures of the directory.
     pub storage: Storage,
-    /// Those that a tier is made of.
+    /// The figures that a tier is made of.
     pub figures: Figures,
-    /// All bytes of the file system.
     pub capacity_bytes: u64,
-    /// What this process may still write there.
+    /// Bytes that this process may still write there.
     pub free_bytes: u64,
 }
 
-/// Why a directory could not be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
-    /// The file system is too full; with what may still be written.
     #[error("{0} are free, at least {least} are needed", least = Bytes(4 * FILE_MIN.0))]
     TooFull(Bytes),
-    /// Reading or writing failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// There is nothing to keep operations in flight with.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// The file system did not answer within this time.
     #[error(
         "no answer within {0}; is its server gone? A thread of this process waits on, and may keep it \
          from ending"
     )]
     NoAnswer(Nanoseconds),
-    /// The file does not lie on its NUMA node.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// There is no thread to measure on.
     #[error("cannot measure on a thread of its own: {0}")]
     Thread(#[source] io::Error),
-    /// The caller wanted no more.
     #[error("ended early, as was asked")]
     Aborted,
 }
 
 const BLOCK: usize = 1 << 20;
-/// How many blocks the buffers hold for [`Extent::Reads`]: they take time to be made.
+/// Blocks in the buffers for [`Extent::Reads`]: they take time to be made.
 const READS_BUFFER_COUNT: usize = 16;
 const FILE_MIN: Bytes = Bytes::mib(8);
 const CHUNK: Bytes = Bytes::mib(512);
-/// How many times [`Limits::cell`] it takes at most.
+/// A measurement takes at most this many times [`Limits::cell`].
 pub(crate) const JOBS_MAX: u64 = 8;
 
-/// How long a directory may take before it counts as one that does not answer: all jobs, and 15 s for
+/// The time that a directory may take before it counts as one that does not answer: all jobs, and 15 s for
 /// what they do not time (filling buffers, waiting for the device to be done).
 #[must_use]
 pub fn patience(limits: &Limits) -> Nanoseconds {
     Nanoseconds(limits.cell.0.saturating_mul(JOBS_MAX).saturating_add(15_000_000_000))
 }
 
-/// Measures `path`.
-///
 /// # Errors
 ///
 /// The file system is too full or does not answer, or reading or writing failed.
@@ -190,7 +172,6 @@ pub fn existing(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// A directory and what it lies on.
 struct Site {
     path: PathBuf,
     mount: Option<Mount>,
@@ -281,7 +262,7 @@ fn engine(medium: Medium, access: Access, remarks: &mut Vec<String>) -> Engine {
     }
 }
 
-/// At depth 1 and [`RANDOM_READ_DEPTH`], which share the bytes.
+/// Depth 1 and [`RANDOM_READ_DEPTH`] get half of the bytes each.
 fn random(
     bench: &mut Bench,
     kind: Kind,

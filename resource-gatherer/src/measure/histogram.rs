@@ -21,7 +21,7 @@ const SUB: u64 = 64;
 /// Below this each value has a bucket of its own.
 const EXACT: u64 = 2 * SUB;
 
-/// How often each time was seen, nearly.
+/// How often each time was seen, to within a bucket.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Histogram {
     /// As long as the greatest value needs.
@@ -41,7 +41,6 @@ impl Histogram {
         self.max = self.max.max(value.0);
     }
 
-    /// Adds what `other` counted.
     pub(super) fn absorb(&mut self, other: &Self) {
         let len = self.counts.len().max(other.counts.len());
         self.counts.resize(len, 0);
@@ -56,7 +55,7 @@ impl Histogram {
         self.samples
     }
 
-    /// What may be published (invariant 3).
+    /// Only the percentiles that may be published (invariant 3).
     pub(super) fn percentiles(&self) -> Percentiles {
         Percentiles {
             samples: self.samples,
@@ -111,7 +110,6 @@ fn index(value: u64) -> usize {
     usize::try_from(index).expect("there are fewer than 4000 buckets")
 }
 
-/// The middle of a bucket.
 fn middle(index: u64) -> u64 {
     if index < EXACT {
         return index;

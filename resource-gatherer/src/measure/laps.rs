@@ -12,19 +12,15 @@ use super::{
 };
 use crate::figures::estimate::{Estimate, to_f64};
 
-/// A sample is the time of so many units (bytes or operations): whole nanoseconds are too coarse for one.
+/// A sample is the time of this many units (bytes or operations): whole nanoseconds are too coarse for one.
 const MANY: u64 = 1 << 30;
 
-/// When a lap ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum LapEnd {
-    /// After so many operations.
     Operations(u64),
-    /// After so much time.
     Time(Nanoseconds),
 }
 
-/// Operations of one job.
 #[derive(Debug)]
 pub(super) struct Laps {
     pub(super) cell: Cell,
@@ -38,7 +34,6 @@ pub(super) struct Laps {
 }
 
 impl Laps {
-    /// For a job that starts at `now`.
     pub(super) fn new(
         now: Nanoseconds,
         lap_end: LapEnd,
@@ -49,8 +44,8 @@ impl Laps {
         Self { cell, lap_end, start: now, operations: 0, units: 0, open, closed: Vec::new() }
     }
 
-    /// Counts an operation of `units` that ended at `now`; whether it was the last of its lap, which then
-    /// has to be closed.
+    /// Counts an operation of `units` that ended at `now`. Returns whether it was the last of its lap, which
+    /// the caller then has to close.
     pub(super) fn counts_last_of_lap(
         &mut self,
         now: Nanoseconds,
@@ -66,7 +61,6 @@ impl Laps {
         }
     }
 
-    /// Ends the lap at `now`.
     pub(super) fn close(&mut self, now: Nanoseconds) {
         let took = now.0.saturating_sub(self.start.0);
         let scaled = u128::from(took) * u128::from(MANY) / u128::from(self.units.max(1));

@@ -1,22 +1,19 @@
-//! How long a measurement may take, and how much memory and storage.
+//! The time, memory and storage that a measurement may take.
 
 use tierfeed_core::units::{Bytes, Nanoseconds};
 
 use crate::figures::Traffic;
 
-/// How thorough to be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Budget {
     /// Good enough for a plan: each node from its best CPUs, well under half a minute.
     Quick,
     /// Every pair of nodes, narrow intervals, minutes.
     Full,
-    /// Limits that the caller states.
     Custom(Limits),
 }
 
 impl Budget {
-    /// The limits that it stands for.
     #[must_use]
     pub fn limits(self) -> Limits {
         match self {
@@ -51,7 +48,6 @@ impl Budget {
     }
 }
 
-/// What a probe may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The time of the whole probe, from the first step to the report. What does not fit is left out and
@@ -61,7 +57,7 @@ pub struct Limits {
     pub cell: Nanoseconds,
     /// The time for all pairs of memory nodes together, with everything: buffers, chains, samples.
     pub memory: Nanoseconds,
-    /// How long one sample of memory shall take: long against the clock, short against a time slice.
+    /// The time of one sample of memory: long against the clock, short against a time slice.
     pub sample: Nanoseconds,
     /// The least length of each of the four buffers on a memory node, if its room allows.
     pub buffer_min: Bytes,
@@ -69,21 +65,16 @@ pub struct Limits {
     pub buffer_max: Bytes,
     /// The greatest length of the buffer of the random latency, whose small pages take long to touch.
     pub random_buffer: Bytes,
-    /// What is copied from tier to tier, if the room allows.
+    /// Bytes that are copied from tier to tier, if the room allows.
     pub chunk: Bytes,
-    /// How much is written to a directory, once.
+    /// Bytes that are written to a directory, once.
     pub file: Bytes,
-    /// From where each memory node is measured.
     pub pairs: Pairs,
-    /// Under which traffic latency is measured.
     pub curves: &'static [Traffic],
 }
 
-/// From where a memory node is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pairs {
-    /// From the CPUs that reach it best.
     BestInitiator,
-    /// From every node with CPUs.
     All,
 }

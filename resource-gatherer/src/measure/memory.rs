@@ -50,29 +50,24 @@ use crate::{
     sysroot::{Sysroot, optional},
 };
 
-/// A reader and the memory that it reads.
 #[derive(Debug, Clone, Copy)]
 pub struct Pair<'inventory> {
-    /// The node whose CPUs read.
     pub initiator: &'inventory Node,
-    /// The node whose memory is read.
     pub target: &'inventory Node,
     /// Whether no other CPUs reach the memory better.
     pub is_best: bool,
 }
 
-/// Everything about a pair.
 #[derive(Debug, Clone)]
 pub(crate) struct Outcome {
     pub(crate) pair: figures::Pair,
-    /// Why no tier may be made of the figures; empty if one may.
+    /// The reasons why no tier may be made of the figures; empty if one may.
     pub(crate) unusable: Vec<String>,
     pub(crate) skipped: Vec<Skipped>,
-    /// What the caches of the initiator were found to hold.
+    /// The size of the initiator's caches as measured.
     pub(crate) knee: Option<Knee>,
 }
 
-/// A part of the work on a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Part {
@@ -80,14 +75,12 @@ pub enum Part {
     Bandwidth,
     /// Latency without load, and what the caches hold.
     Latency,
-    /// Latency while others make traffic.
     LoadedLatency,
     /// The other numbers of threads and kinds of traffic.
     MoreBandwidth,
 }
 
 impl Part {
-    /// All parts, in order.
     pub const ALL: [Self; 4] =
         [Self::Bandwidth, Self::Latency, Self::LoadedLatency, Self::MoreBandwidth];
 }
@@ -103,47 +96,37 @@ impl fmt::Display for Part {
     }
 }
 
-/// Why a pair could not be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// The node is too full; with what may be taken there.
     #[error("{1} can be taken on NUMA node {node}, at least {ALLOCATABLE_MIN} are needed", node = .0.0)]
     TooFull(NumaNode, Bytes),
-    /// The cpuset of this process leaves the memory of the node out.
     #[error("the cpuset of this process does not allow memory of NUMA node {node}", node = .0.0)]
     Forbidden(NumaNode),
-    /// There was no time for even one sample.
     #[error("out of time")]
     OutOfTime,
-    /// How much is free on the node cannot be read.
     #[error("cannot read how much memory is free: {0}")]
     FreeMemory(#[source] io::Error),
-    /// The buffers could not be allocated where they belong.
     #[error(transparent)]
     Allocate(#[from] AllocateError),
-    /// The kernel does not tell where the buffers are.
     #[error(
         "the kernel does not tell where the memory lies; allow move_pages or /proc/self/numa_maps"
     )]
     Unverified,
-    /// None of the CPUs of the node may be used.
     #[error("cannot run on the CPUs of NUMA node {node}: {1}", node = .0.0)]
     Affinity(NumaNode, #[source] io::Error),
-    /// More threads (the first number) were asked for than the node has cores for (the second).
     #[error("asked for {0} threads, but {1} cores can be used; ask for 1 to {1}")]
     TooManyThreads(usize, usize),
-    /// The chain does not fit its buffer.
     #[error(transparent)]
     Chain(#[from] ChainError),
 }
 
 const ALLOCATABLE_MIN: Bytes = Bytes::mib(256);
 
-/// How many buffers of equal length may be there at once.
+/// Buffers of equal length that may exist at once.
 const BUFFER_COUNT: u64 = 4;
 
-/// Parts that begin while a listener does not listen. It looks ten times a second, and parts take longer.
+/// Parts that begin before the listener looks again. It looks ten times a second, and parts take longer.
 const TOLD_MAX: usize = 64;
 
 /// The pairs to measure, the best initiator of each target first.
@@ -162,19 +145,17 @@ pub fn pairs(inventory: &Inventory, pairs: Pairs) -> Vec<Pair<'_>> {
     found
 }
 
-/// What [`measure`] is told.
 pub(crate) struct Task<'a> {
     pub(crate) inventory: &'a Inventory,
     pub(crate) sysroot: Sysroot<'a>,
     pub(crate) pair: Pair<'a>,
     pub(crate) limits: &'a Limits,
     pub(crate) allotment: Allotment<'a>,
-    /// What the caches of the initiator hold, if that was found before.
     pub(crate) knee: Option<Knee>,
 }
 
-/// Runs `body` on a thread of its own and passes on which part of it begins, and `None` ten times a second
-/// while none does.
+/// Runs `body` on a thread of its own and tells `listener` of each part that begins, and `None` ten times a
+/// second in between.
 ///
 /// # Errors
 ///
@@ -202,8 +183,7 @@ pub(crate) fn while_listening<T: Send>(
     })
 }
 
-/// Measures a pair on the calling thread, whose affinity it changes. `begin` is told each part before it
-/// begins.
+/// Measures a pair on the calling thread, whose affinity it changes. `begin` is called before each part.
 pub(crate) fn measure(task: &Task<'_>, begin: &dyn Fn(Part)) -> Result<Outcome, MemoryError> {
     let Pair { initiator, target, .. } = task.pair;
     let (cores, mut clock) = on_first_core(initiator, task.sysroot)?;
@@ -212,8 +192,8 @@ pub(crate) fn measure(task: &Task<'_>, begin: &dyn Fn(Part)) -> Result<Outcome, 
     Measurement::new(task, &cores, place, &mut clock).run(begin)
 }
 
-/// Pins the calling thread to the first of the cores of `node` that it may use; all of them, and the clock
-/// of that one.
+/// Pins the calling thread to the first usable core of `node`. Returns all usable cores, and the clock of the
+/// first.
 pub(crate) fn on_first_core(
     node: &Node,
     sysroot: Sysroot<'_>,
@@ -225,8 +205,8 @@ pub(crate) fn on_first_core(
     Ok((cores, clock))
 }
 
-/// Where memory of `node` is asked for. The only node needs no binding, which a container may forbid,
-/// and no proof.
+/// The place to ask for memory of `node`. The only node needs no binding, which a container may forbid, and
+/// no proof.
 pub(crate) fn locality(inventory: &Inventory, node: &Node) -> Locality {
     match inventory.memory_nodes().count() {
         1 => Locality::Anywhere,
@@ -234,7 +214,8 @@ pub(crate) fn locality(inventory: &Inventory, node: &Node) -> Locality {
     }
 }
 
-/// Whether the cpuset of this process has memory of `node`. Binding to another is reduced silently.
+/// Checks that the cpuset of this process has memory of `node`, because binding to another is reduced
+/// silently.
 pub(crate) fn check_allowed(sysroot: Sysroot<'_>, node: &Node) -> Result<(), MemoryError> {
     let status = optional(&sysroot.join("proc/self/status")).unwrap_or_default();
     let allowed = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"));
@@ -247,7 +228,7 @@ pub(crate) fn check_allowed(sysroot: Sysroot<'_>, node: &Node) -> Result<(), Mem
     }
 }
 
-/// What a buffer on `node` may take: invariant 1.
+/// The greatest length of a buffer on `node`: invariant 1.
 pub(crate) fn buffer_max(node: &Node, place: Locality) -> Result<Bytes, MemoryError> {
     let available =
         capacity::allocatable_bytes(Path::new("/"), place).map_err(MemoryError::FreeMemory)?;

@@ -33,29 +33,22 @@ use self::{
 };
 use crate::figures::ObjectStore;
 
-/// What is measured, and what that may take.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, or the URL of one object on
     /// a web server. Without credentials.
     pub url: String,
-    /// What belongs to the bucket.
     pub options: Options,
-    /// Whose credentials are used.
     pub identity: Identity,
-    /// How much may be read.
     pub budget: Bytes,
-    /// How much may be written if there is nothing to read; zero for nothing.
+    /// The most that may be written if there is nothing to read; zero for nothing.
     pub writes: Bytes,
-    /// How long each of the measurements may take: request latency, and each number of requests in
-    /// flight.
+    /// Time for each measurement: request latency, and each number of requests in flight.
     pub time: Nanoseconds,
-    /// How long may pass beside that: listing, making objects, and again as much for removing them.
+    /// Time beside that: for listing and making objects, and again as much for removing them.
     pub patience: Nanoseconds,
 }
 
-/// Measures the bucket of `request`.
-///
 /// # Errors
 ///
 /// The URL names no bucket, the bucket cannot be read or holds nothing to read, or it does not answer.

@@ -13,7 +13,7 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `bound`, which is not 0; its bias is far below what a benchmark sees.
+    /// `bound` is not 0; the bias is far below what a benchmark sees.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }

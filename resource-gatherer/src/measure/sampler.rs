@@ -4,12 +4,12 @@
 //! Kernels take turns so that a drift of the machine (frequency, neighbours, temperature) hits all of them
 //! alike instead of the last one.
 //!
-//! Whether a core ran at another frequency meanwhile tells a loop whose every step waits for the one
-//! before: it takes a fixed number of cycles, so its time is the frequency. It is run before and after each
-//! group of cells; where the two differ by more than 3 %, the group is worth nothing and is measured again,
-//! once. The loop is judged by the CPU time of the fastest of several short runs instead of by one of
-//! 10 ms: in a guest whose CPUs are shared, a long run nearly always meets another guest, a run of half a
-//! millisecond seldom does, and the fastest of nine is a matter of the core alone.
+//! A loop whose every step waits for the one before shows whether a core changed its frequency meanwhile: it
+//! takes a fixed number of cycles, so its time is the frequency. It is run before and after each group of
+//! cells; where the two differ by more than 3 %, the group is worth nothing and is measured again, once. The
+//! loop is judged by the CPU time of the fastest of several short runs instead of by one of 10 ms: in a guest
+//! whose CPUs are shared, a long run nearly always meets another guest, a run of half a millisecond seldom
+//! does, and the fastest of nine is a matter of the core alone.
 
 use std::hint::black_box;
 
@@ -27,7 +27,6 @@ pub(crate) trait Workload {
     /// Names what can be run; the kernels share the buffers of the workload.
     type Kernel: Copy;
 
-    /// Does what is timed.
     fn run(&mut self, kernel: Self::Kernel);
 
     /// The sample of the last run, where the workload knows better when that began and ended than the
@@ -37,7 +36,7 @@ pub(crate) trait Workload {
     }
 }
 
-/// How long `run` takes.
+/// Measures the time of `run`.
 ///
 /// The wall clock is read inside the CPU clock, because the latter is a system call that would
 /// otherwise count in samples of a microsecond; what disturbs is read outside both.
@@ -80,16 +79,15 @@ pub(crate) fn fill<W: Workload>(
     }
 }
 
-/// Cells with what was done to get them.
 #[derive(Debug)]
 pub(crate) struct Turns<K> {
     pub(crate) cells: Vec<(K, Cell)>,
-    /// The core changed its frequency meanwhile, also the second time.
+    /// The core changed its frequency meanwhile, and again in the second attempt.
     pub(crate) is_unsteady: bool,
 }
 
 impl<K> Turns<K> {
-    /// What each cell says. No figure converges while the machine changes below it.
+    /// The estimate of each cell. No figure converges while the machine changes below it.
     pub(crate) fn estimates(&self) -> impl Iterator<Item = (&K, Option<Estimate>)> {
         let judged = |estimate: Estimate| Estimate {
             drifted: estimate.drifted || self.is_unsteady,
@@ -136,7 +134,6 @@ const CHANGE_MAX: f64 = 0.03;
 const STEPS: u64 = 400_000;
 const RUNS: usize = 9;
 
-/// The CPU time of the fixed number of cycles.
 fn cycles_time(clock: &mut impl Clock) -> Nanoseconds {
     let run = |_| {
         let start = clock.thread_cpu();
@@ -206,7 +203,7 @@ mod tests {
     const RULE: StopRule =
         StopRule { half_width: 0.01, samples_min: 3, samples_max: 9, time: Nanoseconds(1 << 40) };
 
-    /// What ran within `time`, with at least `least` samples of each kernel.
+    /// The kernels that ran within `time`, with at least `least` samples of each.
     fn filled(time: u64, least: usize) -> (String, [Option<Estimate>; 2]) {
         let mut clock = ScriptedClock::default();
         let mut workload = Scripted { clock: clock.clone(), ran: Vec::new() };
@@ -241,7 +238,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct Machine {
         now: u64,
-        /// What the next loops of the guard take; the last goes on.
+        /// The time of the guard's next loops; the last entry repeats.
         paces: Vec<u64>,
         reads: usize,
         samples: usize,

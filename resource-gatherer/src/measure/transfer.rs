@@ -33,21 +33,18 @@ use crate::{
     sysroot::Sysroot,
 };
 
-/// Copies chunks on this machine.
 pub(crate) struct Copier<'a> {
     pub(crate) inventory: &'a Inventory,
     pub(crate) sysroot: Sysroot<'a>,
     pub(crate) limits: &'a Limits,
-    /// By how many threads.
     pub(crate) counts: Counts,
 }
 
-/// By how many threads chunks are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counts {
     /// One, two and four.
     All,
-    /// Two, as a job copies, or one where there is one core.
+    /// Two, as in a job, or one where there is one core.
     AsJobs,
 }
 
@@ -58,7 +55,7 @@ pub(crate) struct TierNode<'a> {
     pub(crate) node: &'a Node,
 }
 
-/// Every ordered pair of `places`, which are sorted by speed: those from and to the fastest first.
+/// Every ordered pair of `places`, which are sorted by speed; pairs from and to the fastest come first.
 pub(crate) fn routes<'a>(places: &[TierNode<'a>]) -> Vec<(TierNode<'a>, TierNode<'a>)> {
     let mut routes: Vec<(usize, usize)> =
         (0..places.len()).flat_map(|from| (0..places.len()).map(move |to| (from, to))).collect();
@@ -107,7 +104,6 @@ impl Copier<'_> {
         if found.is_empty() { Err(MemoryError::OutOfTime) } else { Ok(found) }
     }
 
-    /// Who copies, as [`Transfer`] says.
     fn initiator(&self, from: &Node, to: &Node) -> Option<&Node> {
         let find = |id: u32| self.inventory.nodes.iter().find(|node| node.id == id);
         let with_cpus = |node: &Node| find(node.id).filter(|node| !node.cpus.is_empty());
@@ -142,7 +138,7 @@ impl Copier<'_> {
 
 const THREADS_MAX: usize = 4;
 
-/// So many copies are made on however busy a machine: planning hangs on them.
+/// This many copies are made on however busy a machine: planning depends on them.
 const SAMPLES_MIN: usize = 3;
 
 fn passes(counts: Counts, threads_max: usize, blocks: usize) -> Vec<Pass> {

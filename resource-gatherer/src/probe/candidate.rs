@@ -20,7 +20,7 @@ use crate::{
     report::{Basis, Tier, into_main_memory},
 };
 
-/// A memory node, a directory or an emulated tier: it may be a tier or a part of one.
+/// A memory node, a directory or an emulated tier, which may become a tier or a part of one.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
     kind: Kind,
@@ -38,8 +38,8 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// A memory node; `None` if it makes no tier. `profile` is what the classification shall look at, `None`
-    /// where the figures say nothing of the memory; then it is placed by what the firmware rates it at.
+    /// `None` if the node makes no tier. `profile` is the input of the classification, `None` where the
+    /// figures say nothing of the memory; then the node is placed by the ratings of the firmware.
     pub(crate) fn node(
         node: &Node,
         figures: &Figures,
@@ -69,7 +69,7 @@ impl Candidate {
         })
     }
 
-    /// A directory, with why it has no figures if it has none.
+    /// A directory, with its figures or the reason why it has none.
     pub(crate) fn directory(kind: Kind, path: PathBuf, found: Result<&Findings, String>) -> Self {
         let remarks = found.as_ref().err().cloned();
         let found = found.ok();
@@ -126,13 +126,13 @@ impl Candidate {
     }
 }
 
-/// The tiers of `places`, fastest first.
+/// Fastest first.
 pub(crate) fn into_tiers(places: &[Candidate], constraints: &Constraints<'_>) -> Vec<Tier> {
     sort(places, constraints).into_iter().map(|(tier, _)| tier).collect()
 }
 
-/// The tiers of `places`, ranked by measured copies into main memory. `transfers` go by the names that
-/// [`into_tiers`] gave, and get the names of the answer.
+/// The tiers of `places`, ranked by measured copies into main memory. `transfers` come with the names that
+/// [`into_tiers`] gave, and get the names of the returned tiers.
 pub(crate) fn into_tiers_by_transfer(
     places: &[Candidate],
     constraints: &Constraints<'_>,
@@ -165,7 +165,6 @@ pub(crate) fn into_tiers_by_transfer(
     after.into_iter().map(|(tier, _)| tier).collect()
 }
 
-/// The tiers with the indices of their places.
 fn sort(places: &[Candidate], constraints: &Constraints<'_>) -> Vec<(Tier, Vec<usize>)> {
     let profiles: Vec<Profile> = places.iter().map(|place| place.profile).collect();
     let sorted = classify::classify(&profiles).into_iter().map(|group| {
@@ -192,7 +191,7 @@ fn name(mut tiers: Vec<&mut Tier>) {
     }
 }
 
-/// The figures are those of the slowest member: a tier promises what all its members keep.
+/// The figures are those of the slowest member: a tier promises only what all its members can do.
 fn tier(members: &[&Candidate], slowest: &Candidate, constraints: &Constraints<'_>) -> Tier {
     let figures = slowest.figures.rounded();
     let is_named = |place: &&Candidate| {
@@ -250,7 +249,6 @@ mod tests {
         inventory::{Rated, node::MemoryKind},
     };
 
-    /// What an estimate says, to compare with what was put in.
     fn median(estimate: Option<Estimate>) -> Option<u64> {
         estimate.map(whole)
     }

@@ -26,7 +26,6 @@ use crate::{
     sysroot::Sysroot,
 };
 
-/// One round of measurements, step by step.
 pub(super) struct Round<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) constraints: Constraints<'a>,
@@ -43,7 +42,7 @@ pub(super) struct Round<'a> {
 
 type MeasuredPairs = (Matrix, Vec<Candidate>, Vec<figures::Pair>);
 
-/// What a subject came to, or why it has no figures.
+/// The result of a measurement, or why it has no figures.
 type Measured<T> = Result<T, String>;
 
 pub(super) fn not_measured(why: impl std::fmt::Display) -> String {
@@ -160,9 +159,9 @@ impl<'a> Round<'a> {
         Ok(outcome)
     }
 
-    /// Does `body` on a thread of its own, whose affinity ends with it. `begins` is told of each part of it and
+    /// Runs `body` on a thread of its own, whose affinity ends with it. `begins` is told of each part and
     /// says whether to go on; between parts the caller of the probe is asked ten times a second. `stop` ends
-    /// what does not look at the allotment.
+    /// work that does not look at the allotment.
     fn on_thread<T: Send>(
         &mut self,
         mut begins: impl FnMut(&mut Self, Part) -> bool,
@@ -186,7 +185,7 @@ impl<'a> Round<'a> {
         Ok(outcome)
     }
 
-    /// `count` directories are left, this one included.
+    /// `count` directories are left, including this one.
     pub(super) fn measure_directory(
         &mut self,
         path: &Path,
@@ -204,8 +203,8 @@ impl<'a> Round<'a> {
         Ok(outcome.map_err(not_measured))
     }
 
-    /// Three quarters of what is left are for directories, the rest for copies. One that does not answer
-    /// may take all of it, but no more.
+    /// Directories get three quarters of what is left, copies the rest. A directory that does not answer may
+    /// take all of it, but no more.
     fn directory_limits(&self, count: usize) -> (Limits, Nanoseconds) {
         let now = SystemClock.wall();
         let time = self.allotment.share(now, 3, 4 * count as u64).left(now);

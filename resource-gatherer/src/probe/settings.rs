@@ -1,4 +1,4 @@
-//! What a probe is asked to measure.
+//! The settings of a probe.
 
 use std::path::PathBuf;
 
@@ -10,18 +10,13 @@ use tierfeed_core::{
 pub use crate::measure::limits::{Budget, Limits, Pairs};
 use crate::{classify::Assignment, report::Report};
 
-/// What the caller wants measured.
 #[derive(Debug, Clone)]
 pub struct ProbeSettings {
     /// The root of the tree that describes the machine; `/` for this one.
     pub sysroot: PathBuf,
-    /// A directory on a RAM disk.
     pub scratch: Option<PathBuf>,
-    /// A directory on local storage.
     pub storage: Option<PathBuf>,
-    /// How much time and memory it may take.
     pub budget: Budget,
-    /// Buckets to measure.
     #[cfg(feature = "object-store")]
     pub buckets: Vec<crate::measure::buckets::Bucket>,
     /// Further directories, with the kind of tier that each makes.
@@ -38,10 +33,9 @@ pub struct ProbeSettings {
 /// A tier that other memory plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmulatedTier {
-    /// The kind of tier that it plays.
     pub kind: Kind,
-    /// How fast it acts. Zero bandwidth means that only the latency is imposed.
+    /// Zero bandwidth means that only the latency is imposed.
     pub speed: Speed,
-    /// How much it holds; zero if that is not known yet.
+    /// Zero if that is not known yet.
     pub capacity: Bytes,
 }

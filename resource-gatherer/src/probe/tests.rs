@@ -55,8 +55,8 @@ fn cxl(latency_ns: u64, gb_per_s: u64) -> EmulatedTier {
     }
 }
 
-/// How often a figure of the probe may be that of a plain loop, or the other way round: enough for
-/// threads, caches and neighbours, and far less than a wrong unit makes of it.
+/// The greatest ratio of a figure of the probe and that of a plain loop, either way: enough for threads,
+/// caches and neighbours, and far less than the effect of a wrong unit.
 const FACTOR: f64 = 6.0;
 
 fn is_near(figure: f64, naive: f64) -> bool {
@@ -146,7 +146,6 @@ fn this_machine_yields_figures_like_those_of_a_plain_loop_and_leaves_no_file() {
     assert!(steps.iter().enumerate().all(|(index, it)| it.done == index));
 }
 
-/// Every estimate of the memory of a report.
 fn estimates(report: &Report) -> Vec<Estimate> {
     let pairs = report.pairs.iter().flat_map(|pair| {
         let latencies = [pair.idle_latency_ns, pair.random_latency_ns].into_iter().flatten();

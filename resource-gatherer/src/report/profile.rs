@@ -1,4 +1,4 @@
-//! What the classification looked at in a tier of a report, for a later classification.
+//! The input of the classification for a tier of a report, for a later classification.
 
 use tierfeed_core::tier::Kind;
 
@@ -36,7 +36,7 @@ impl Tier {
     }
 }
 
-/// The best that was measured from tier `from` into main memory.
+/// The best measured copy from tier `from` into main memory.
 pub(crate) fn into_main_memory(transfers: &[Transfer], from: &str) -> Option<Estimate> {
     let main = Kind::MainMemory.name();
     let of_tier = transfers.iter().filter(|it| it.from == from && it.to == main);

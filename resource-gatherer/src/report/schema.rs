@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// What a reference, or the first of a choice, stands for.
+    /// Follows a reference, or the first of a choice.
     fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
         if let Some(name) = schema["$ref"].as_str() {
             return resolve(root, root.pointer(name.trim_start_matches('#')).unwrap());

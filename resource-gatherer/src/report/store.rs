@@ -10,20 +10,15 @@ use tempfile::NamedTempFile;
 
 use super::{FORMAT, Report};
 
-/// Why a report could not be kept or found; each with the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The file could not be read.
     #[error("cannot read the report {path}: {1}; `tierfeed tiers probe` makes one", path = .0.display())]
     Unreadable(PathBuf, #[source] io::Error),
-    /// The file could not be written.
     #[error("cannot write the report {path}: {1}", path = .0.display())]
     Unwritable(PathBuf, #[source] io::Error),
-    /// The file is no report.
     #[error("{path} is no report: {1}; `tierfeed tiers probe` makes one", path = .0.display())]
     Malformed(PathBuf, #[source] serde_json::Error),
-    /// The file is the report of another version of tierfeed, in this format.
     #[error("{path} has format {1}, expected {FORMAT}; run `tierfeed tiers probe` again", path = .0.display())]
     OtherFormat(PathBuf, u32),
 }
@@ -50,8 +45,6 @@ pub(crate) fn write_json(document: &impl Serialize, path: &Path) -> Result<(), S
     Ok(())
 }
 
-/// Reads the report in `path`.
-///
 /// # Errors
 ///
 /// There is no such file, or it is no report of this format.

@@ -1,15 +1,12 @@
-//! Says what the place where text is shown can do; who writes there decides, nothing here asks.
+//! How text is shown. The caller decides; nothing here asks what a terminal can do.
 
-/// How text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// Text alone, for files, pipes and users who want no colours.
     Plain,
-    /// With the colours of a terminal.
     Coloured,
 }
 
-/// What a piece of text is, as far as colour tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Paint {
     Heading,
@@ -18,7 +15,6 @@ pub(super) enum Paint {
 }
 
 impl Style {
-    /// `text` in its colour.
     pub(super) fn paint(self, text: &str, paint: Paint) -> String {
         let code = match paint {
             Paint::Heading => "1",

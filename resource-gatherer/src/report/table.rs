@@ -18,7 +18,7 @@ use super::{Report, Style, style::Paint};
 /// The width that everything fits in, but for paths and names that are longer themselves.
 pub const COLUMNS: usize = 100;
 
-/// The whole report as text that ends with a line end.
+/// The text ends with a line end.
 #[must_use]
 pub fn table(report: &Report, style: Style) -> String {
     let sections = [

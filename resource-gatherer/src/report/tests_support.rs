@@ -15,14 +15,13 @@ use crate::{
     tests_support::FakeSysroot,
 };
 
-/// The schema, itself checked.
 pub(crate) fn validator() -> jsonschema::Validator {
     let schema = serde_json::from_str(super::SCHEMA).unwrap();
     jsonschema::draft202012::meta::validate(&schema).unwrap();
     jsonschema::draft202012::new(&schema).unwrap()
 }
 
-/// Fails unless the schema allows what `report` is written as.
+/// Fails unless the schema allows the JSON of `report`.
 pub(crate) fn assert_valid(report: &Report) {
     let document = serde_json::to_value(report).unwrap();
     let validator = validator();
@@ -32,7 +31,6 @@ pub(crate) fn assert_valid(report: &Report) {
     assert!(errors.is_empty(), "{errors:#?}");
 }
 
-/// A report without any figure.
 pub(crate) fn minimal(inventory: &Inventory) -> Report {
     Report {
         format: FORMAT,

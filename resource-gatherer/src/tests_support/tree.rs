@@ -2,14 +2,12 @@
 
 use crate::inventory::numbers;
 
-/// A file or a link of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
     File(Vec<u8>),
     Link(String),
 }
 
-/// The names of all trees.
 pub(crate) fn names() -> Vec<String> {
     let directory = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures")).unwrap();
     let files = directory.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -19,13 +17,12 @@ pub(crate) fn names() -> Vec<String> {
     names
 }
 
-/// The text of the tree called `name`.
 pub(crate) fn text(name: &str) -> String {
     let path = format!("{}/fixtures/{name}.tree", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Paths and what is there, in the order of the text.
+/// Paths and their entries, in the order of the text.
 pub(crate) fn parse(text: &str) -> Vec<(String, Entry)> {
     let mut entries: Vec<(String, Entry)> = Vec::new();
     let mut block_from = 0;

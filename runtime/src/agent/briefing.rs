@@ -1,4 +1,4 @@
-//! What a trainer needs of a job to continue reading without an agent.
+//! The briefing: what a trainer needs of a job to continue reading without an agent.
 
 use std::path::PathBuf;
 

@@ -1,13 +1,14 @@
-//! Calibrates what a job uses of this host and no report knows, on threads beside the start of the agent.
+//! Calibrates the parts of this host that a job uses and no report knows, on threads beside the start of the
+//! agent.
 //!
 //! 1. It begins with the job file; the cold store follows as soon as the index is known, because its extents
 //!    are read.
 //! 2. Memory and RAM disks are measured on one thread, because both take the CPU; disks and the cold store on
 //!    another, because both may be one device.
 //!    The RAM disk of the agent is measured last, on one that is mounted for that in the run directory.
-//! 3. [`Calibration::finish`] waits no longer than [`WITHIN`], or [`COLD_WITHIN`] after the index is known. What
-//!    has no figures then is reported without, and its thread is left behind.
-//! 4. What was measured is saved for the next run on this host, also what came too late for this one.
+//! 3. [`Calibration::finish`] waits no longer than [`WITHIN`], or [`COLD_WITHIN`] after the index is known. A
+//!    place that has no figures then is reported without, and its thread is left behind.
+//! 4. All measurements are saved for the next run on this host, also those that came too late for this one.
 
 mod objects;
 
@@ -61,7 +62,6 @@ const COLD_SAMPLES: u32 = 1024;
 /// Figures that are not taken over yet: those of nodes, directories and a cold store.
 const TOLD_MAX: usize = 256;
 
-/// A calibration that runs.
 #[derive(Debug)]
 pub struct Calibration {
     clock: Clock,
@@ -73,7 +73,7 @@ pub struct Calibration {
 
 #[derive(Debug)]
 enum Told {
-    /// What was known before, and of which places figures will be taken.
+    /// The figures that were known before, and the places that will be measured.
     Begun {
         inventory: Box<Inventory>,
         measured: Box<Measured>,
@@ -84,8 +84,8 @@ enum Told {
 }
 
 impl Calibration {
-    /// Begins to measure what `job` needs of this host and neither the probe report at `report` nor what was
-    /// calibrated before tells.
+    /// Begins to measure those parts of this host that `job` needs and that neither the probe report at
+    /// `report` nor an earlier calibration tells.
     #[must_use]
     pub fn begin(job: &Arc<Job>, report: Option<&Path>) -> Self {
         let (tell, told) = sync_channel(TOLD_MAX);
@@ -140,7 +140,6 @@ fn start(name: &str, body: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// What has been told so far.
 #[derive(Debug, Clone, Default)]
 struct Taken {
     begun: Option<(Box<Inventory>, Box<Measured>)>,
@@ -330,7 +329,7 @@ fn ram_disk(inventory: Inventory, run_dir: &Path, locality: Locality) -> Result<
     found.map_err(|error| error.to_string())
 }
 
-/// On a thread of its own, whose affinity changes.
+/// Measures on a thread of its own, because it changes the affinity of the thread.
 fn measure_nodes(inventory: &Inventory, nodes: Vec<u32>, tell: &SyncSender<Told>) {
     let time = calibrate::node_time(nodes.len());
     std::thread::scope(|scope| {
@@ -361,7 +360,7 @@ fn measure_directories(
     }
 }
 
-/// Once the index is known; it never is if the job does not start.
+/// Waits for the index, which never comes if the job does not start.
 fn measure_cold(job: &Job, place: &str, index: &Receiver<Arc<Index>>, tell: &SyncSender<Told>) {
     let Ok(index) = index.recv() else { return };
     let found = cold_reads(job, &index)

@@ -17,15 +17,13 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 
-/// Completions that the loop takes at a time.
 const TAKEN_MAX: usize = 256;
 
-/// An operation that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Completion {
     pub(super) op: OpId,
     pub(super) outcome: Result<(), Fault>,
-    /// For how long a processor worked at it, if it was a transform.
+    /// The time for which a processor worked at it, if it was a transform.
     pub(super) worked: Option<Nanoseconds>,
     /// When it ended; the loop takes it later.
     pub(super) at: Nanoseconds,

@@ -26,13 +26,11 @@ use tierfeed_workload_analyzer::{
 use super::AgentError;
 use crate::dataset::reader;
 
-/// Files of the dataset that stay open.
 const OPEN_FILES_MAX: usize = 256;
 
-/// How the cold store of a job is read.
 #[derive(Debug)]
 pub(super) struct Cold {
-    /// What its fetcher is called, and why it was chosen.
+    /// The name of its fetcher, and the reason for its choice.
     pub(super) engine: String,
     /// Counters of its requests; `None` if it reads files.
     pub(super) requests: Option<Arc<ObjectCounters>>,
@@ -43,7 +41,7 @@ pub(super) struct Cold {
 }
 
 impl Cold {
-    /// The figures of the page cache; `None` if reads leave nothing there.
+    /// `None` if reads leave nothing there.
     pub(super) fn page_cache_figures(&self) -> Option<PageCacheFigures> {
         self.page_cache.as_deref().map(PageCacheRoom::figures)
     }
@@ -56,7 +54,8 @@ impl Cold {
 
 type Chosen = (Box<dyn Fetcher>, Cold);
 
-/// The fetcher of a job's cold store, which waits for each dataset as long as the job says. What is said of it is that of the first dataset.
+/// The fetcher of a job's cold store, which waits for each dataset as long as the job says. [`Cold`]
+/// describes the first dataset.
 pub(super) fn fetcher(
     job: &Job,
     catalog: &Catalog,

@@ -47,7 +47,7 @@ struct Shape {
     steps_max: u32,
 }
 
-/// What a trainer counts itself.
+/// The counts that a trainer keeps itself.
 #[derive(Debug, Clone, Copy, Default)]
 struct StopWatch {
     served: u64,
@@ -63,7 +63,7 @@ struct Trainer {
     steps_left: u32,
     asked: VecDeque<BatchId>,
     ring: BTreeMap<BatchId, LeaseId>,
-    /// It wants its next batch since then.
+    /// The time since which it wants its next batch.
     wants_since: Option<u64>,
     watch: StopWatch,
 }
@@ -83,7 +83,7 @@ struct Run {
     now: u64,
     due: BTreeMap<(u64, u64), Due>,
     number: u64,
-    /// Messages of one trainer arrive in order: when the last one arrives.
+    /// The arrival of the last message of each trainer: messages of one trainer arrive in order.
     said_until: BTreeMap<ConnectionId, u64>,
 }
 

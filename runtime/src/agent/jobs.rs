@@ -9,7 +9,6 @@ use tokio::task::JoinSet;
 /// the dataset.
 const AT_A_TIME_MAX: usize = 4;
 
-/// Jobs that run, and those that wait for a thread.
 #[derive(Debug)]
 pub(super) struct Jobs {
     at_a_time: usize,
@@ -25,7 +24,6 @@ impl Jobs {
         Self { at_a_time, waiting: VecDeque::new(), running: JoinSet::new() }
     }
 
-    /// Runs a job as soon as a thread is free.
     pub(super) fn start(&mut self, job: Job) {
         self.waiting.push_back(job);
         self.go_on();

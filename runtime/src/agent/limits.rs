@@ -13,13 +13,12 @@ use tierfeed_prefetcher::budget::{
 
 use crate::layout::{self, Layout, TierLayout};
 
-/// The limits of all tiers and of staging.
 #[derive(Debug)]
 pub(super) struct Limits {
     tiers: Vec<TierLayout>,
     holdings: Holdings,
     chunk: Bytes,
-    /// By tier, the least and the most that its cache might hold so far.
+    /// By tier, so far.
     ranges: Vec<CacheRange>,
 }
 
@@ -31,7 +30,6 @@ pub(super) struct CacheRange {
 }
 
 impl Limits {
-    /// The initial limits of `layout` for a session with these settings.
     pub(super) fn of(layout: &Layout, settings: &Settings) -> Self {
         let dataset = settings.sizes.iter().fold(0, |sum: u64, len| sum.saturating_add(len.0));
         let limit = |(at, tier): (usize, &TierLayout)| {
@@ -63,12 +61,11 @@ impl Limits {
         Self { tiers: layout.tiers.clone(), holdings, chunk: layout.chunk, ranges }
     }
 
-    /// By tier, what its cache might hold at least and at most so far.
     pub(super) fn ranges(&self) -> &[CacheRange] {
         &self.ranges
     }
 
-    /// What the cache of each tier may hold now, in the order of the tiers.
+    /// The bytes that the cache of each tier may hold now, in the order of the tiers.
     pub(super) fn rooms(&self) -> Vec<(Kind, Bytes)> {
         let room = |(at, tier): (u8, &TierLayout)| {
             let chunks = u64::from(self.budget_chunks(TierId(at)));
@@ -83,7 +80,7 @@ impl Limits {
         Some((TierId(u8::try_from(at).ok()?), &self.tiers[at]))
     }
 
-    /// The tiers whose memory can be lent, as the ledger counts it: the first CXL tier only.
+    /// The tier whose memory can be lent, as the ledger counts it: the first CXL tier.
     pub(super) fn lends(&self) -> Option<(Kind, Bytes)> {
         // What staging takes of the tier is not lent.
         self.lender().map(|(_, tier)| (tier.settings.kind, tier.cache))
@@ -104,14 +101,12 @@ impl Limits {
         self.holdings.waiting()
     }
 
-    /// Sets the number of lent chunks of a tier.
     pub(super) fn lend(&mut self, tier: TierId, chunks: u32) -> Option<Change> {
         let change = self.holdings.lend(tier, chunks);
         self.note(change.as_slice());
         change
     }
 
-    /// Adapts all limits to the free memory of `reading`.
     pub(super) fn read(&mut self, reading: &Reading) -> Vec<Change> {
         let changes = self.holdings.read(reading);
         self.note(&changes);

@@ -23,7 +23,6 @@ const QUEUE_MAX: usize = 64;
 /// How long the cache may take to give up its chunks.
 const ROOM_WITHIN: Nanoseconds = Nanoseconds(10_000_000_000);
 
-/// A request for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LoanRequest {
     pub(super) connection: ConnectionId,
@@ -40,9 +39,7 @@ pub(super) enum Action {
     Lend(u32),
     /// Allocate, then call [`Loans::allocated`] or [`Loans::refused`].
     Allocate(u32),
-    /// Tell the workload that it gets none.
     Deny(LoanRequest, String),
-    /// Tell the manager that chunks came back.
     TellReturned(u32),
 }
 
@@ -53,7 +50,7 @@ enum Stage {
     Allocating,
 }
 
-/// The loans of one agent. `M` is the type of the lent memory.
+/// `M` is the type of the lent memory.
 #[derive(Debug)]
 pub(super) struct Loans<M> {
     ledger: Ledger,
@@ -76,7 +73,6 @@ impl<M> Loans<M> {
         }
     }
 
-    /// Bytes of memory that workloads hold.
     pub(super) fn granted(&self) -> Bytes {
         let chunks: u64 = self.granted.values().map(|(_, chunks, _)| u64::from(*chunks)).sum();
         Bytes(chunks * self.chunk.0)
@@ -141,12 +137,10 @@ impl<M> Loans<M> {
         (Some((loan, grant)), self.begin())
     }
 
-    /// The memory of a grant.
     pub(super) fn memory(&self, grant: GrantId) -> Option<&M> {
         self.granted.get(&grant).map(|(_, _, memory)| memory)
     }
 
-    /// The current request fails.
     pub(super) fn refused(&mut self, reason: &str) -> Vec<Action> {
         let Some((loan, stage)) = self.current.take() else { return Vec::new() };
         self.take_back(loan.chunks);
@@ -159,7 +153,6 @@ impl<M> Loans<M> {
         actions
     }
 
-    /// A workload freed the memory of a grant.
     pub(super) fn freed(&mut self, grant: GrantId) -> Vec<Action> {
         let Some((_, chunks, memory)) = self.granted.remove(&grant) else { return Vec::new() };
         drop(memory);

@@ -12,7 +12,6 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::scratch::Scratch;
 
-/// What the node has left, and the limit of its control group.
 #[derive(Debug)]
 pub(super) struct Availability {
     /// `None` if it could not be read.
@@ -22,7 +21,6 @@ pub(super) struct Availability {
     pub(super) group_limit: Option<Option<Bytes>>,
 }
 
-/// The result of one measurement.
 enum Observation {
     /// With the processes of the job that it found or was given.
     Availability(Availability, Vec<u32>),
@@ -30,7 +28,6 @@ enum Observation {
     Scratch(Scratch),
 }
 
-/// A directory of a tier.
 #[derive(Debug)]
 struct Disk {
     path: PathBuf,
@@ -39,7 +36,6 @@ struct Disk {
     is_open: bool,
 }
 
-/// The measurements of an agent, running ones and last results.
 #[derive(Debug)]
 pub(super) struct Monitor {
     watch: Arc<Watch>,

@@ -28,16 +28,14 @@ const EVENTS_KEPT: usize = 1 << 16;
 /// Events that are kept for a trace of the whole run: some 40 MiB, and a hundred as text.
 const EVENTS_OF_RUN: usize = 1 << 19;
 
-/// Where an agent serves metrics and writes its trace.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// Where metrics are served beside the socket in the run directory.
     pub metrics: Option<Network>,
-    /// Where a trace of the run goes when it ends.
+    /// The file for a trace of the run, written at its end.
     pub trace: Option<PathBuf>,
 }
 
-/// The recorder, the metrics server and the trace of one agent.
 #[derive(Debug)]
 pub(super) struct Observer {
     pub(super) recorder: Arc<Recorder>,
@@ -45,14 +43,13 @@ pub(super) struct Observer {
     process: Process,
     targets: PathBuf,
     trace: Option<PathBuf>,
-    /// Batches that trainers use, since when.
+    /// Batches that trainers use, each with the time since which they do.
     held: BTreeMap<LeaseId, (ConnectionId, BatchId, Nanoseconds)>,
     /// When the last wait of each rank ended. Waits are reported late, and two waits of one rank do not
     /// overlap.
     waited_until: BTreeMap<Rank, Nanoseconds>,
     /// How threads were divided last, by rank of the node.
     divided: Vec<(u32, u32)>,
-    /// Batches that trainers went on with as copies.
     pub(super) copyouts: u64,
 }
 
@@ -105,7 +102,6 @@ impl Observer {
         self.recorder.record_ended(Nanoseconds(0), kind);
     }
 
-    /// Records a batch that a trainer took.
     pub(super) fn taken(&mut self, connection: ConnectionId, lease: LeaseId, taken: &Taken) {
         let note = |at, lasted, kind| self.recorder.record(Event { at, lasted, kind });
         let (batch, since) = (taken.batch, Nanoseconds(taken.at.0.saturating_sub(taken.waited.0)));
@@ -128,7 +124,7 @@ impl Observer {
         self.held.insert(lease, (connection, batch, taken.at));
     }
 
-    /// Records how threads are divided over the ranks from `first` on, if they are divided otherwise than before.
+    /// Records how threads are divided over the ranks from `first` on, if the division has changed.
     pub(super) fn divided(&mut self, first: Rank, threads: &Stages) {
         let transforming = threads.transforming.iter().copied().chain(iter::repeat(0));
         for (at, parts) in threads.loading.iter().copied().zip(transforming).enumerate() {
@@ -145,7 +141,6 @@ impl Observer {
         }
     }
 
-    /// Records a batch that a trainer released.
     pub(super) fn released(&mut self, lease: LeaseId, kind: ReleaseKind) {
         self.copyouts += u64::from(kind == ReleaseKind::Copied);
         if let Some((_, batch, since)) = self.held.remove(&lease) {
@@ -178,7 +173,6 @@ impl Observer {
 }
 
 impl Agent {
-    /// Answers a request with the current metrics.
     pub(super) fn answer_metrics(&self, request: Request) {
         let request = match request {
             Request::Families(request) => request,

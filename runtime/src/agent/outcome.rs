@@ -41,7 +41,6 @@ const THREADS_END_WITHIN: Duration = Duration::from_secs(4);
 /// How long the digest of the report may take, which permutes orders again.
 const DIGEST_WITHIN: Nanoseconds = Nanoseconds(3_000_000_000);
 
-/// Ends all threads and tasks, then writes the report.
 pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError> {
     let Agent { server, clients, plane, manager, mut lending, session, monitor, published, .. } =
         agent;
@@ -103,7 +102,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     Ok(Some(report))
 }
 
-/// What a report is made of, at the end or while the agent runs.
+/// The inputs of a report, at the end or while the agent runs.
 struct Known<'a> {
     job: &'a Job,
     catalog: &'a Catalog,
@@ -219,7 +218,7 @@ impl Known<'_> {
     }
 }
 
-/// Why the samples could not be handed over that a report lists.
+/// The reasons why samples that a report lists could not be handed over.
 fn reasons(progress: &Progress, plane: &DataPlane) -> BTreeMap<SampleId, String> {
     let faults = progress.faults.iter();
     faults.filter_map(|(sample, _)| Some((*sample, plane.reason(*sample)?))).collect()
@@ -241,7 +240,6 @@ fn cold_store(Layout { cold, .. }: &Layout) -> ColdStoreEntry {
     }
 }
 
-/// What the data plane held and did.
 struct Used {
     usage: Usage,
     write_modes: WriteModes,
@@ -292,7 +290,6 @@ fn page_cache(job: &Job, figures: Option<PageCacheFigures>) -> Option<PageCacheE
     is_files.then(|| PageCacheEntry::of(job.cold.page_cache.name(), figures))
 }
 
-/// Staging memory as it was set up and came to lie.
 fn staging(layout: &Layout, order: Spec, sockets: &Sockets, used: Option<&Used>) -> StagingEntry {
     let modes = used.map(|used| &used.write_modes);
     let placement = |at: usize| Some(*modes?.staging_placements.get(at)?);
@@ -311,7 +308,6 @@ fn staging(layout: &Layout, order: Spec, sockets: &Sockets, used: Option<&Used>)
     StagingEntry::of(modes.and_then(|modes| modes.staging), parts, ranks)
 }
 
-/// Each tier as it was set up, with its use if that is known.
 fn tiers(
     job: &Job,
     layout: &Layout,
@@ -339,7 +335,6 @@ fn tiers(
     used.chain(layout.left_out.iter().map(left_out)).collect()
 }
 
-/// A tier that was not used.
 fn left_out(tier: &LeftOut) -> TierEntry {
     let entry = TierEntry {
         name: tier.kind.name(),
@@ -350,7 +345,6 @@ fn left_out(tier: &LeftOut) -> TierEntry {
     standing_at(entry, &tier.standing)
 }
 
-/// A tier as it was set up.
 fn planned(tier: &TierLayout, writes_per_epoch: Option<Bytes>) -> TierEntry {
     let writers = |measured: WriteRates| WritersEntry {
         one_bytes_per_s: measured.one.0,
@@ -373,7 +367,6 @@ fn planned(tier: &TierLayout, writes_per_epoch: Option<Bytes>) -> TierEntry {
     standing_at(entry, &tier.standing)
 }
 
-/// The entry with figures, use and place of its tier.
 fn standing_at(entry: TierEntry, standing: &Standing) -> TierEntry {
     TierEntry {
         latency_ns: standing.figures.latency.map(|it| it.0),

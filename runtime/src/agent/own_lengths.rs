@@ -47,16 +47,13 @@ const TOLD_EVERY: Nanoseconds = Nanoseconds(5_000_000_000);
 /// Files that stay open between reads: heads are in files of their own.
 const OPEN_FILES_MAX: usize = 4;
 
-/// What is known of the images of a job whose prepared samples have lengths of their own.
 #[derive(Debug)]
 pub(super) enum FoundSizes {
-    /// All sizes.
     All(ImageSizes),
-    /// An estimate.
     Estimated(OwnLengths),
 }
 
-/// Whether the prepared samples of a job have lengths of their own, and its tiers may hold them.
+/// The transform of a job whose prepared samples have lengths of their own and whose tiers may hold them.
 pub(super) fn of_own_lengths(job: &Job) -> Option<&Transform> {
     let transform = job.transform.as_ref().filter(|it| it.cache != CachedForm::Stored)?;
     let prepared = transform.pipeline.prepared()?;
@@ -130,7 +127,6 @@ impl FoundSizes {
         Ok(sizes)
     }
 
-    /// What the manager gets of it.
     pub(super) fn offer(
         &self,
         transform: &Transform,
@@ -148,7 +144,7 @@ impl FoundSizes {
     }
 }
 
-/// The length of each sample that tiers hold, of which some at least are known.
+/// The length of each prepared sample, 0 where it is not known; an error if none is known.
 pub(super) fn lengths(
     sizes: &ImageSizes,
     transform: &Transform,
@@ -199,7 +195,6 @@ fn threads(job: &Job) -> usize {
     schedule::cold_threads(job).get() as usize
 }
 
-/// The mean and the standard deviation.
 fn spread(lens: impl Iterator<Item = u64>) -> Option<(Bytes, Bytes)> {
     let (count, sum, squares) =
         lens.fold((0_u128, 0_u128, 0_u128), |(count, sum, squares), len| {

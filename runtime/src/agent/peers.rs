@@ -1,6 +1,6 @@
-//! What nodes read from each other: the agent's ends of it.
+//! The agent's side of reads between nodes.
 //!
-//! The manager says which nodes there are; who holds what is computed by the session. A node that fails several
+//! The manager says which nodes there are; the session computes who holds what. A node that fails several
 //! times in a row, or that gives less in a second than the cold store, is not asked for a while. A read that
 //! does not end in time fails, and the session reads the sample cold.
 
@@ -47,8 +47,8 @@ const FAILURES_MAX: u32 = 4;
 /// The rate of a node is compared with that of the cold store after so many measurements since it is asked.
 const JUDGED_AFTER: u32 = 4;
 
-/// A node is slower than the cold store below this share of its rate, in percent: what is measured fluctuates, and
-/// what a node sends the cold store need not.
+/// A node counts as slower than the cold store below this share of its rate, in percent: measurements
+/// fluctuate, and the cold store need not send what a node sends.
 const SLOW_BELOW_PERCENT: u64 = 75;
 
 /// For how long a node is not asked after it failed or was slow: at first, and at most.
@@ -58,13 +58,13 @@ const PAUSE_MAX: Nanoseconds = Nanoseconds(30_000_000_000);
 /// A read that takes longer is late, also where what was measured would allow more.
 const LATE_MAX: Duration = Duration::from_secs(2);
 
-/// No read is late before.
+/// No read is late before this time.
 const LATE_MIN: Duration = Duration::from_millis(100);
 
-/// A read is late after so many times what it should take by round trip and rate.
+/// A read is late after this multiple of the time that it should take by round trip and rate.
 const PATIENCE: u32 = 8;
 
-/// By which nodes prove to each other that they belong to the job.
+/// The secret by which nodes prove to each other that they belong to the job.
 pub(super) struct Secret(pub(super) [u8; 32]);
 
 impl fmt::Debug for Secret {
@@ -73,7 +73,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What the agent needs to take part, beside the secret.
+/// All that the agent needs to take part, beside the secret.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Applicant {
     pub(super) incarnation: u64,
@@ -107,10 +107,10 @@ impl Inbox {
     }
 }
 
-/// What reads of a node do to its standing; written by the threads of the network.
+/// The outcomes of reads from a node, written by the threads of the network.
 #[derive(Debug, Default)]
 struct Record {
-    /// Reads that failed since one did not.
+    /// Reads that failed since the last one that did not.
     failures: AtomicU32,
     /// Bytes that are on their way.
     awaited: AtomicU64,
@@ -118,13 +118,12 @@ struct Record {
     failed: AtomicU64,
 }
 
-/// Another node.
 #[derive(Debug)]
 struct Peer {
     process: u64,
     record: Arc<Record>,
     standing: Standing,
-    /// Of a paused one.
+    /// For a paused node.
     retry_at: Nanoseconds,
     pause: Nanoseconds,
     pauses: u64,
@@ -153,7 +152,6 @@ impl Peer {
         (self.pause, self.link) = (PAUSE_MIN, None);
     }
 
-    /// Does not ask it for a while.
     fn pause(&mut self, now: Nanoseconds, why: Standing) {
         self.standing = why;
         self.retry_at = Nanoseconds(now.0.saturating_add(self.pause.0));
@@ -162,7 +160,7 @@ impl Peer {
     }
 }
 
-/// A node beside the cold store.
+/// The rate of a node beside that of the cold store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// Too little was measured.
@@ -183,7 +181,7 @@ fn verdict(link: &LinkFigures, cold: Option<BytesPerSecond>) -> Verdict {
     }
 }
 
-/// When a read is late that waits behind `awaited` bytes.
+/// The time after which a read that waits behind `awaited` bytes is late.
 fn late_after(link: &LinkFigures, awaited: Bytes) -> Duration {
     let (Some(rate), Some(round_trip)) = (link.rate, link.round_trip) else { return LATE_MAX };
     let transfer = rate.time_for(awaited);
@@ -199,7 +197,6 @@ fn telling(mut links: Vec<PeerLink>) -> Vec<PeerLink> {
     links
 }
 
-/// The other nodes of the job, as this agent reads from them and for them.
 #[derive(Debug)]
 pub(super) struct Peers {
     node: NodeId,
@@ -210,7 +207,7 @@ pub(super) struct Peers {
     /// The generation that the manager told last.
     generation: u32,
     nodes: BTreeMap<NodeId, Peer>,
-    /// What is lent for each answer that has not left.
+    /// The loans for each answer that has not left.
     lent: BTreeMap<AskId, Vec<OpId>>,
     completions: Completions,
     has_reads: bool,
@@ -230,7 +227,7 @@ pub(super) fn host(manager: &Address) -> io::Result<IpAddr> {
 }
 
 impl Peers {
-    /// Starts to listen. `room` is what the tiers of this node retain.
+    /// `room` is the number of bytes that the tiers of this node retain.
     pub(super) fn start(
         applicant: Applicant,
         secret: &Secret,
@@ -268,7 +265,6 @@ impl Peers {
         })
     }
 
-    /// What the manager is told.
     pub(super) fn report(&self, divided: Epoch) -> PeerReport {
         PeerReport {
             address: self.server.address().to_string(),
@@ -279,7 +275,6 @@ impl Peers {
         }
     }
 
-    /// The links to all other nodes.
     fn links(&self) -> Vec<PeerLink> {
         let links = self.nodes.iter().map(|(node, peer)| PeerLink {
             peer: *node,
@@ -294,7 +289,7 @@ impl Peers {
         links.collect()
     }
 
-    /// Takes note of the nodes that there are. Returns what the session has to know.
+    /// Takes over the nodes that the manager named. Returns events for the session.
     fn follow(&mut self, known: KnownPeers) -> Vec<SessionEvent> {
         let mut events = Vec::new();
         let before = self.generation;
@@ -336,7 +331,6 @@ impl Peers {
         events
     }
 
-    /// The traffic with each other node, for the report.
     pub(super) fn entries(&self) -> Vec<PeerEntry> {
         let links = self.client.links();
         let entry = |(node, peer): (&NodeId, &Peer)| {
@@ -445,7 +439,6 @@ impl Peers {
         events
     }
 
-    /// Answers a request from the tiers of this node.
     fn answer(
         &mut self,
         asked: &Asked,
@@ -485,7 +478,7 @@ pub(super) async fn next_event(peers: Option<&Peers>) -> Event {
 }
 
 impl Agent {
-    /// As [`Self::join_peers`], if there is a secret already.
+    /// As [`Self::join_peers`], if the secret is known already.
     pub(super) fn with_peers(mut self, secret: Option<Secret>) -> Self {
         secret.into_iter().for_each(|secret| self.join_peers(&secret));
         self
@@ -516,14 +509,12 @@ impl Agent {
         }
     }
 
-    /// Goes by the nodes that the manager says there are.
     pub(super) fn follow_peers(&mut self, known: KnownPeers) {
         let Some(peers) = &mut self.peers else { return };
         let events = peers.follow(known);
         events.into_iter().for_each(|event| self.tell(event));
     }
 
-    /// Asks another node for a sample.
     pub(super) fn receive(
         &mut self,
         op: OpId,
@@ -546,7 +537,6 @@ impl Agent {
         events.into_iter().for_each(|event| self.tell(event));
     }
 
-    /// Compares the links with the cold store.
     pub(super) fn measure_peers(&mut self, cold: Option<BytesPerSecond>) {
         let now = self.clock.now();
         let Some(peers) = &mut self.peers else { return };

@@ -11,7 +11,6 @@ use tokio::task::JoinSet;
 
 use super::published::PublishedOrders;
 
-/// The order of one rank in one epoch.
 #[derive(Debug, Clone)]
 pub(super) struct Publication {
     pub(super) rank: Rank,
@@ -19,7 +18,6 @@ pub(super) struct Publication {
     pub(super) samples: Arc<Vec<SampleId>>,
 }
 
-/// Writes what trainers of a node published.
 #[derive(Debug)]
 pub(super) struct Publications {
     orders: PublishedOrders,
@@ -32,7 +30,7 @@ pub(super) struct Publications {
 }
 
 impl Publications {
-    /// Writes into `orders`; two epochs of the node may wait.
+    /// Two epochs of the node may wait.
     pub(super) fn new(orders: PublishedOrders, order: Spec, node: NodeId) -> Self {
         let ranks = order.world.ranks_per_node as usize;
         let samples_max = 2 * ranks * order.samples_per_rank() as usize;

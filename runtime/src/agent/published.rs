@@ -10,22 +10,17 @@ use tierfeed_core::id::{Epoch, Rank, SampleId};
 
 use crate::observe::report::Published;
 
-/// The folder of published orders of one agent.
 #[derive(Debug, Clone)]
 pub struct PublishedOrders(PathBuf);
 
 impl PublishedOrders {
-    /// Stores orders in `folder`, which is created with the first one.
+    /// `folder` is created with the first order.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         Self(folder)
     }
 
-    /// Stores the order of a rank in an epoch: 4 B for each sample.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be written.
+    /// Takes 4 B for each sample.
     pub fn keep(&self, rank: Rank, epoch: Epoch, samples: &[SampleId]) -> io::Result<()> {
         fs::create_dir_all(&self.0)?;
         let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.0.to_le_bytes()).collect();
@@ -33,10 +28,6 @@ impl PublishedOrders {
     }
 
     /// Removes the orders of earlier processes.
-    ///
-    /// # Errors
-    ///
-    /// If they cannot be removed.
     pub fn clear(&self) -> io::Result<()> {
         match fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -45,43 +45,24 @@ const PROBED: Bytes = Bytes::mib(1);
 /// Entries of [`SHARED`] that are examined.
 const LOOKED_AT_MAX: usize = 10_000;
 
-/// How often a RAM disk is made anew that another agent took for a leftover.
+/// The number of times that a RAM disk is made because another agent took it for a leftover.
 const ATTEMPTS: u32 = 3;
 
-/// Why there is no RAM disk.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RamDiskError {
-    /// A call of the system failed.
     #[error("{}: {source}", .path.display())]
-    System {
-        /// The file or directory of the failed call.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// This process may not mount, and there is no RAM disk that it can use.
+    System { path: PathBuf, source: io::Error },
     #[error(
         "this process may not mount a RAM disk ({mount}), and {} is none that it can use ({source}); name \
          a directory on a RAM disk as tiers.scratch.path", .path.display()
     )]
-    Nowhere {
-        /// Why it may not mount.
-        mount: Errno,
-        /// The RAM disk that was tried.
-        path: PathBuf,
-        /// Why it cannot be used.
-        source: io::Error,
-    },
-    /// Another agent works on it.
+    Nowhere { mount: Errno, path: PathBuf, source: io::Error },
     #[error("{}: another agent uses this RAM disk; choose another --run-dir", .path.display())]
-    InUse {
-        /// The RAM disk.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
 }
 
-/// A RAM disk of this agent; removed when it is dropped.
+/// Removed when it is dropped.
 #[derive(Debug)]
 pub(super) struct RamDisk {
     path: PathBuf,
@@ -94,10 +75,6 @@ pub(super) struct RamDisk {
 impl RamDisk {
     /// Makes a RAM disk at `path`, or elsewhere if this process may not mount; at most `size` bytes are
     /// written to it.
-    ///
-    /// # Errors
-    ///
-    /// [`RamDiskError`] if there is no RAM disk to use.
     pub(super) fn make(path: &Path, size: Bytes, locality: Locality) -> Result<Self, RamDiskError> {
         for _ in 0..ATTEMPTS {
             if let Some(mut made) = Self::try_make(path, size, locality)? {
@@ -169,7 +146,6 @@ impl RamDisk {
         Ok(is_there.then_some(Self { path, numa: None, is_mount, lock: Some(lock) }))
     }
 
-    /// Its directory.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -192,8 +168,8 @@ impl Drop for RamDisk {
     }
 }
 
-/// What the RAM disk at `path` can take if this process may not mount: what is free on the one that it will use,
-/// nothing if there is none. `None` if memory alone limits it.
+/// The bytes that are free on the RAM disk that `path` uses if this process may not mount, 0 if there is
+/// none; `None` if memory alone limits it.
 pub(super) fn room_without_mount(path: &Path) -> Option<Bytes> {
     if may_mount(path) {
         return None;
@@ -222,7 +198,7 @@ fn is_on_ram_disk(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
 }
 
-/// Where the directory of a run is on the shared RAM disk.
+/// The directory of a run on the shared RAM disk.
 fn shared_path(path: &Path) -> PathBuf {
     let run = xxh3_64(path.as_os_str().as_encoded_bytes());
     Path::new(SHARED).join(format!("{SOURCE}-{}-{run:016x}", geteuid()))
@@ -282,7 +258,6 @@ fn is_ours(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == owner)
 }
 
-/// Whether a file system is mounted on `path`.
 fn is_mount(path: &Path) -> bool {
     let device = |path: &Path| fs::symlink_metadata(path).map(|found| found.dev()).ok();
     path.parent().is_some_and(|parent| device(path) != device(parent))

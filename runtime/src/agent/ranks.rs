@@ -13,7 +13,6 @@ use crate::observe::report::RanksEntry;
 /// The log names ranks that have not connected this long after the first; importing a framework takes less.
 const EXPECTED_WITHIN: Nanoseconds = Nanoseconds(60_000_000_000);
 
-/// The ranks that have not connected yet, and what the report says of the others.
 #[derive(Debug)]
 pub(super) struct Ranks {
     absent: BTreeSet<Rank>,

@@ -14,7 +14,6 @@ use tierfeed_handoff::Role;
 
 use crate::observe::report::ReaderStats;
 
-/// The connections that read batches.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
     connected: BTreeMap<ConnectionId, Reader>,

@@ -11,7 +11,6 @@ use crate::observe::{report::GENERATIONS_KEPT, schedule::GenerationEntry};
 pub(super) struct Schedules(VecDeque<GenerationEntry>);
 
 impl Schedules {
-    /// The one with which the agent begins.
     pub(super) fn of(first: &Schedule) -> Self {
         Self(VecDeque::from([first.into()]))
     }
@@ -23,7 +22,6 @@ impl Schedules {
         self.0.push_back(schedule.into());
     }
 
-    /// All of them, with the epochs in which they were applied.
     pub(super) fn entries(&self, applied: &[Applied]) -> Vec<GenerationEntry> {
         self.0.iter().cloned().map(|it| it.applied(applied)).collect()
     }

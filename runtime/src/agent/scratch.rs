@@ -56,49 +56,27 @@ const ENTRIES_MAX: usize = 10_000;
 /// The content of the lock file of a directory that is to be kept.
 const KEPT: &str = "keep";
 
-/// Why there is no scratch for the job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScratchError {
-    /// Another process uses the directory.
     #[error("{}: another run of this job uses it; end that one, or give this job another name",
         .path.display())]
-    InUse {
-        /// The directory that is in use.
-        path: PathBuf,
-    },
-    /// It belongs to another user, or is no directory.
+    InUse { path: PathBuf },
     #[error("{}: is no directory of this user; remove it or give the job another name",
         .path.display())]
-    NotOurs {
-        /// The path that another user has taken.
-        path: PathBuf,
-    },
-    /// It holds what an earlier run of the job kept, and this run would remove it.
+    NotOurs { path: PathBuf },
     #[error("{}: holds files that an earlier run kept; remove them, or set job_scratch.keep",
         .path.display())]
-    Kept {
-        /// The directory with the kept files.
-        path: PathBuf,
-    },
-    /// The system has no random source.
+    Kept { path: PathBuf },
     #[error("no other name for the directory: {error}")]
     Random {
-        /// The error of the random source.
         #[source]
         error: TokenError,
     },
-    /// The file system refuses.
     #[error("{}: {source}", .path.display())]
-    System {
-        /// The file or directory of the failed call.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
+    System { path: PathBuf, source: io::Error },
 }
 
-/// The directory of a running job.
 #[derive(Debug)]
 pub struct Scratch {
     entry: ScratchEntry,
@@ -110,10 +88,6 @@ pub struct Scratch {
 impl Scratch {
     /// Creates the directory in `tier`, or reuses the one that was kept, after removing the directories of
     /// killed runs of this user. Its pages are preferred on `numa`.
-    ///
-    /// # Errors
-    ///
-    /// [`ScratchError`] if it cannot be created, or belongs to another user.
     pub fn prepare(
         tier: (&Path, Option<NumaNode>),
         job: &str,
@@ -162,7 +136,6 @@ impl Scratch {
         Ok(Self { entry, lock_path, after_run: request.after_run, _lock: lock })
     }
 
-    /// The path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.entry.path
@@ -253,7 +226,6 @@ fn take_lock(lock_path: &Path, path: &Path) -> Result<Flock<File>, ScratchError>
     }
 }
 
-/// Whether this is a regular file of this user.
 fn is_lock(found: &Metadata) -> bool {
     found.is_file() && found.uid() == geteuid().as_raw()
 }

@@ -1,10 +1,10 @@
-//! Where the batches of each rank are staged on a host on which several NUMA nodes have CPUs.
+//! The NUMA node near which the batches of each rank are staged, on a host on which several nodes have CPUs.
 //!
 //! The arenas of the ranks are opened before their trainers are there, so the first choice follows the
 //! launchers: rank by rank the node of its GPU if all GPUs of the node tell theirs, else the ranks in blocks
 //! over the nodes on whose CPUs the agent may run. When a trainer connects, its own process decides: the node
 //! on whose CPUs alone it may run, else the node of its GPU. Its arena moves there before it has the first
-//! batch; what says nothing changes nothing.
+//! batch. A process that tells neither changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +18,12 @@ use tierfeed_resource_gatherer::{Sysroot, training_process};
 
 use crate::{layout::Node, observe::report::RankPlacementEntry};
 
-/// What decided where a rank is staged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Because {
-    /// The ranks of the node are spread over its sockets.
     Spread,
     /// The GPU that ranks of this number use.
     LikelyGpu,
-    /// The CPUs that its trainer may run on.
     Cpus,
-    /// The GPU that its trainer uses.
     Gpu,
 }
 
@@ -67,7 +63,6 @@ impl Sockets {
         Self { ranks: world.ranks_of(id).zip(first).collect() }
     }
 
-    /// Where each arena is opened.
     pub(super) fn localities(&self) -> BTreeMap<Rank, Locality> {
         self.ranks.iter().map(|(rank, (node, _))| (*rank, Locality::Near(*node))).collect()
     }
@@ -92,7 +87,6 @@ impl Sockets {
         (std::mem::replace(now, found) != found).then_some(found)
     }
 
-    /// What the report says of each rank, with what the kernel says of its arena.
     pub(super) fn entries(
         &self,
         placements: &BTreeMap<Rank, Placement>,

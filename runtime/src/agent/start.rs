@@ -57,7 +57,7 @@ const CLIENT_EVENTS_MAX: usize = 4096;
 /// in memory and a busy machine.
 const STAGED_AT_A_TIME: NonZeroU32 = NonZeroU32::new(64).expect("not zero");
 
-/// Starts an agent. Trainers find the file that it writes at its end, and can connect then.
+/// Starts an agent. At the end it writes the file by which trainers find it and can connect.
 pub(super) async fn agent(
     joined: Joined,
     Settings { run_dir, observe, transform_worker, memory, .. }: Settings,
@@ -129,7 +129,7 @@ pub(super) async fn agent(
     .with_peers(secret))
 }
 
-/// The first node tells it for all.
+/// Only the first node warns, for all.
 pub(super) fn warn_of_few_samples(Joined { job, assignment, order, .. }: &Joined) {
     let (format, ranks) = (&job.dataset.format, order.world.ranks());
     let warning = few_samples(format, order.samples, ranks, order.batch_size);
@@ -165,7 +165,8 @@ fn follow_schedule(
     Applied { generation, epoch: from }
 }
 
-/// Where published orders are written. Removes those of an earlier run, and what trainers found it by.
+/// The writer of published orders. Removes those of an earlier run, and the file by which trainers found that
+/// run.
 fn publications(run_dir: &RunDir, order: Spec, node: NodeId) -> Result<Publications, AgentError> {
     TrainerFile::remove(&run_dir.trainer_file())?;
     let orders = PublishedOrders::new(run_dir.path().join("published"));
@@ -175,7 +176,6 @@ fn publications(run_dir: &RunDir, order: Spec, node: NodeId) -> Result<Publicati
     Ok(Publications::new(orders, order, node))
 }
 
-/// The data plane, and how it reads the cold store.
 fn start_plane(
     job: &Job,
     catalog: &Catalog,
@@ -229,7 +229,6 @@ fn listen(
     Ok((server, clients))
 }
 
-/// The session of this node, and what it may hold in each tier.
 fn session(
     job: &Job,
     catalog: &Catalog,
@@ -243,8 +242,8 @@ fn session(
     (Session::new(settings).with_slices(STAGED_AT_A_TIME), limits)
 }
 
-/// The directory for the trainer's own files, if the job asks for one. That of a tier that is left out as a cache
-/// serves the job all the same.
+/// The directory for the trainer's own files, if the job asks for one, also on a tier that is left out as a
+/// cache.
 fn job_scratch(
     job: &Job,
     ram_disk: Option<&RamDisk>,
@@ -300,7 +299,7 @@ fn footprint(layout: &Layout, node: &Node) -> Footprint {
     Footprint { budget_bytes: layout.memory_budget(node).0, ..Footprint::default() }
 }
 
-/// What trainers are told, but for the rank of each.
+/// The briefing of trainers, but for the rank of each.
 fn first_briefing(
     job: &Job,
     order: Spec,
@@ -311,13 +310,12 @@ fn first_briefing(
     briefing::of(job, Rank(0), order, catalog, index_path.to_owned(), layout.depth)
 }
 
-/// Where each rank is staged until its trainer comes.
 fn sockets(node: &Node, world: World, number: NodeId) -> Sockets {
     log_memory_nodes(node);
     Sockets::new(node, world, number)
 }
 
-/// Looks at what is free, within what a batch system gave the job.
+/// Watches what is free, within the memory that a batch system gave the job.
 fn monitor(
     layout: &Layout,
     memory: Option<Bytes>,
@@ -327,7 +325,7 @@ fn monitor(
     Ok(Monitor::new(watch, directories(layout), scratch))
 }
 
-/// Says which memory nodes the job has where there is a choice.
+/// Logs which memory nodes the job has, where there is a choice.
 fn log_memory_nodes(node: &Node) {
     let numbers = |nodes: &[NumaNode]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();
     let unknown = node.unknown_nodes();
@@ -351,7 +349,6 @@ fn log_memory_nodes(node: &Node) {
     }
 }
 
-/// The directories of the tiers on file systems.
 fn directories(layout: &Layout) -> Vec<PathBuf> {
     let directories = layout.tiers.iter().filter_map(|place| place.settings.backing.directory());
     directories.map(Path::to_owned).collect()

@@ -8,7 +8,6 @@ use std::{collections::BTreeMap, fs};
 
 use tierfeed_core::{id::ConnectionId, units::Nanoseconds};
 
-/// The training processes that are or were connected.
 #[derive(Debug, Default)]
 pub(super) struct Starvation {
     /// By process id.

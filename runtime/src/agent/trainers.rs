@@ -13,18 +13,16 @@ use tierfeed_resource_gatherer::Sysroot;
 
 use super::{Agent, publications::Publication};
 
-/// A connection that reads batches.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchReader {
     rank: Rank,
 }
 
-/// The training that the agent reads for.
 #[derive(Debug)]
 pub(super) struct Training {
     /// When the agent began to read for it.
     since: Nanoseconds,
-    /// Once a trainer has connected.
+    /// `None` until a trainer has connected.
     pub(super) span: Option<TrainingSpan>,
 }
 
@@ -39,11 +37,11 @@ impl Training {
 pub(super) struct TrainingSpan {
     first: Nanoseconds,
     last: Nanoseconds,
-    /// For how long the agent had read before.
+    /// The time for which the agent had read before.
     pub(super) head_start: Nanoseconds,
     /// Bytes that were read from the cold store before the first connection.
     pub(super) cold_before: Bytes,
-    /// For how long threads had transformed before, all together.
+    /// The time for which threads had transformed before, all together.
     pub(super) transformed_before: Nanoseconds,
 }
 
@@ -125,7 +123,7 @@ impl Agent {
         }
     }
 
-    /// At the end: what trainers that stay connected have told, and did not wake the server for.
+    /// At the end: handles what trainers that stay connected have told without waking the server.
     pub(super) fn hear_out(&mut self) {
         while let Ok(event) = self.clients.try_recv() {
             self.apply_client(event);
@@ -148,7 +146,6 @@ impl Agent {
         }
     }
 
-    /// A trainer received a batch and reports how long it waited.
     fn delivered(&mut self, connection: ConnectionId, lease: LeaseId, wait: Wait) {
         self.note_training();
         let of_host = |time| self.clock.of_host(time);
@@ -167,7 +164,6 @@ impl Agent {
         }
     }
 
-    /// Passes an answer of the session on to its trainer.
     pub(super) fn answer_trainer(&mut self, answer: Answer) {
         match answer {
             Answer::Admit { connection, rank } => self.admit(connection, rank),

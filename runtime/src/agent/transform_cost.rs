@@ -1,5 +1,5 @@
-//! What a thread of this node needs to transform a sample, measured on a few dozen of them before the agent offers
-//! what it has. The form in which tiers hold samples follows from it, if the job leaves the choice.
+//! Measures the time of a thread to transform a sample, on a few dozen samples before the agent offers what
+//! it has. The form in which tiers hold samples follows from it, if the job leaves the choice.
 
 use std::{
     num::NonZeroUsize,
@@ -39,13 +39,11 @@ const WORK_MAX: Duration = Duration::from_millis(500);
 /// A longer prepared sample is not measured: 22 million pixels. Memory is taken of it as far as it is used.
 const PREPARED_MAX: u64 = 64 << 20;
 
-/// Files that stay open between reads.
 const OPEN_FILES_MAX: usize = 4;
 
 /// The parts of the memory start on a multiple of it.
 const ALIGN: u64 = 64;
 
-/// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
 enum CostError {
     #[error(transparent)]
@@ -194,12 +192,10 @@ impl Bench {
     }
 }
 
-/// Room for a sample in prepared form.
 fn prepared_max(pipeline: &Pipeline) -> u64 {
     pipeline.prepared().map_or(0, |prepared| prepared.bytes().unwrap_or(PREPARED_MAX))
 }
 
-/// Samples at even distances.
 fn samples(index: &Index) -> impl Iterator<Item = SampleId> {
     let count = index.len();
     let step = count.div_ceil(SAMPLES).max(1);

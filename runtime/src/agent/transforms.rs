@@ -25,10 +25,9 @@ use tierfeed_workload_analyzer::Job;
 use super::trainers::TrainingSpan;
 use crate::observe::report::TransformFacts;
 
-/// How far workers stand back behind trainers where both want a core.
+/// The niceness of workers: trainers come first where both want a core.
 const NICENESS: u8 = 5;
 
-/// What a report says of the transform of the job, if it has one.
 pub(super) fn facts(
     job: &Job,
     schedule: &Schedule,
@@ -44,7 +43,6 @@ pub(super) fn facts(
     })
 }
 
-/// What the manager is told of the transform, if there is one.
 pub(super) fn progress(
     counts: Option<Counts>,
     training: Option<TrainingSpan>,
@@ -62,7 +60,6 @@ pub(super) fn progress(
     })
 }
 
-/// Starts workers for the transform of the job, if it has one.
 pub(super) fn start(
     job: &Job,
     order: Spec,

@@ -30,7 +30,6 @@ use tierfeed_transform::{Pipeline, Size};
 
 use crate::whole_file;
 
-/// The most files that are kept.
 pub const FILES_MAX: usize = 16;
 
 /// The first read of an image. Most heads are shorter, and devices read no less.
@@ -48,28 +47,21 @@ pub const FAILURES_MAX: u32 = 16;
 /// Images that a thread takes at a time.
 const AT_A_TIME: u32 = 64;
 
-/// The format of the file.
 const MAGIC: [u8; 8] = *b"TFSIZES1";
 
-/// Why a scan has ended before all heads were read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScanError {
-    /// The cold store is down, or holds no sample of the index any more.
     #[error("{failures} heads of images in a row cannot be read; the last: {last}")]
     Unreadable {
-        /// Reads that failed in a row.
         failures: u32,
-        /// The error of the last one.
         #[source]
         last: ReadError,
     },
-    /// The caller of the scan has asked for its end.
     #[error("asked to end")]
     Ended,
 }
 
-/// The sizes of the images of an index, by their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageSizes {
     sizes: Vec<Option<Size>>,
@@ -77,12 +69,8 @@ pub struct ImageSizes {
 }
 
 impl ImageSizes {
-    /// Reads the heads of all images of an index, by so many threads. Calls `progress` with the images that were
-    /// looked at, and ends if it says so.
-    ///
-    /// # Errors
-    ///
-    /// [`ScanError`]
+    /// Reads the heads of all images of an index, by `threads` threads. Calls `progress` with the number of
+    /// images that were looked at, and ends if it says so.
     pub fn scan_blocking(
         index: &Index,
         source: &dyn PartSource,
@@ -173,7 +161,6 @@ impl ImageSizes {
         self.sizes.iter().flatten().filter_map(|size| pipeline.prepared_bytes(*size)).map(Bytes)
     }
 
-    /// Images whose size is not known.
     #[must_use]
     pub fn unknown(&self) -> usize {
         self.sizes.iter().filter(|size| size.is_none()).count()
@@ -242,13 +229,12 @@ pub struct ImageSizeCache {
 }
 
 impl ImageSizeCache {
-    /// The sizes in `folder`, which need not exist yet.
+    /// `folder` need not exist yet.
     #[must_use]
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
-    /// The sizes of the images of an index, if they are known.
     #[must_use]
     pub fn get(&self, index: &Index) -> Option<ImageSizes> {
         let path = self.path_of(index);

@@ -21,17 +21,15 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::DatasetError;
 use crate::whole_file::UNFINISHED;
 
-/// The most indexes that are kept.
 pub const INDEXES_MAX: usize = 16;
 
-/// A folder of indexes.
 #[derive(Debug, Clone)]
 pub struct IndexCache {
     folder: PathBuf,
 }
 
 impl IndexCache {
-    /// The indexes in `folder`, which need not exist yet.
+    /// `folder` need not exist yet.
     #[must_use]
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
@@ -39,10 +37,6 @@ impl IndexCache {
 
     /// The index of `dataset` as it is now; reuses what is still right of the cached one. It is cached for
     /// later runs, and written to `place`.
-    ///
-    /// # Errors
-    ///
-    /// If the dataset cannot be read, or the index not be written at `place`.
     pub fn index(
         &self,
         dataset: &Dataset,
@@ -65,12 +59,7 @@ impl IndexCache {
         Ok(index)
     }
 
-    /// The index of `dataset` as it is now; reuses what is still right of the cached one and writes
-    /// nothing.
-    ///
-    /// # Errors
-    ///
-    /// If the dataset cannot be read.
+    /// The index of `dataset` as it is now; reuses what is still right of the cached one and writes nothing.
     pub fn peek(
         &self,
         dataset: &Dataset,
@@ -79,7 +68,7 @@ impl IndexCache {
         super::build(dataset, Index::open(&self.path_of(dataset)).ok().as_ref(), progress)
     }
 
-    /// The file of a dataset's index: its name is a hash of source and format.
+    /// The name is a hash of source and format.
     fn path_of(&self, dataset: &Dataset) -> PathBuf {
         let what = format!("{:?} {:?}", dataset.source, dataset.format);
         self.folder.join(format!("{:016x}.index", xxh3_64(what.as_bytes())))
@@ -122,7 +111,6 @@ mod tests {
 
     use super::*;
 
-    /// A dataset of one class with these files, and a folder for indexes.
     fn fixture(files: &[&str]) -> (tempfile::TempDir, Dataset, IndexCache) {
         let folder = tempfile::tempdir().unwrap();
         let class = folder.path().join("data/cat");

@@ -1,5 +1,5 @@
-//! What agents measured of a transform, kept beside the cached indexes: plans choose the form of samples by the
-//! times that the last agent of the host offered.
+//! Measurements of transforms by agents, kept beside the cached indexes: plans choose the form of samples by
+//! the times that the last agent of the host offered.
 //!
 //! A record that is damaged, or of another host, dataset or pipeline, counts as none.
 
@@ -20,16 +20,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::whole_file;
 
-/// The most records that are kept.
 pub const RECORDS_MAX: usize = 64;
 
-/// The records of a folder.
 #[derive(Debug, Clone)]
 pub struct MeasuredTransforms {
     folder: PathBuf,
 }
 
-/// What a record is of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Subject {
     host: String,
@@ -64,7 +61,7 @@ impl Subject {
 }
 
 impl MeasuredTransforms {
-    /// The records in `folder`, which need not exist yet.
+    /// `folder` need not exist yet.
     #[must_use]
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }

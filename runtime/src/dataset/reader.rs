@@ -20,29 +20,22 @@ pub use tierfeed_dataset::reader::Access;
 /// Files with many samples that stay open between reads.
 const OPEN_FILES_MAX: usize = 64;
 
-/// Why nothing can be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The index cannot be opened.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// The bucket of the index cannot be read.
     #[error(transparent)]
     Bucket(#[from] BucketError),
-    /// The requests cannot be parsed, or the pipes to the trainer fail.
     #[error(transparent)]
     Serve(#[from] ServeError),
 }
 
-/// Why a bucket cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BucketError {
-    /// The address or the environment is wrong.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The threads for the network cannot be started.
     #[error("no threads for the network: {0}")]
     Network(#[source] io::Error),
 }

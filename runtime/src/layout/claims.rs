@@ -1,5 +1,4 @@
-//! What each tier that a job asks for claims of the node: which memory or disk, where, and from which CPUs it
-//! is copied.
+//! The claims of a job's tiers on the node: which memory or disk, where, and from which CPUs it is copied.
 
 use tierfeed_core::{
     fleet::{Origin, budget::Staging},
@@ -82,7 +81,7 @@ fn main_memory(node: &Node) -> (Backing, Vec<usize>) {
     }
 }
 
-/// Where the files of a tier are, and what they take.
+/// The pool that the files of a tier draw on, and where they are.
 fn directory(request: &TierRequest, node: &Node) -> Result<(Pool, Backing), LayoutError> {
     let numa = ram_disk_node(request, node)?;
     let locality = numa.map_or(Locality::Anywhere, Locality::Numa);
@@ -99,7 +98,6 @@ fn directory(request: &TierRequest, node: &Node) -> Result<(Pool, Backing), Layo
     }
 }
 
-/// The NUMA node of the files of a RAM disk, if it has one.
 fn ram_disk_node(request: &TierRequest, node: &Node) -> Result<Option<NumaNode>, LayoutError> {
     match node.ram_disk_locality(request) {
         Some(Locality::Numa(numa)) if node.is_gpu(numa) => {

@@ -39,7 +39,7 @@ impl Layout {
     }
 }
 
-/// Where memory that trainers map is taken: the policy is that of all its chunks.
+/// The locality of memory that trainers map: one policy holds for all its chunks.
 pub(super) fn mapped(backing: &Backing) -> Option<Locality> {
     match backing {
         Backing::Memory(locality) => Some(*locality),
@@ -65,7 +65,7 @@ pub(super) fn chunks_max(
     NonZeroU32::new(most).unwrap_or(NonZeroU32::MAX)
 }
 
-/// The measured rates of a tier and of main memory, each from its best CPUs, with so many threads that copy.
+/// The measured rates of a tier and of main memory, each from its best CPUs, with `copy_threads` threads.
 pub(super) fn rates(
     kind: Kind,
     backing: &Backing,

@@ -13,7 +13,6 @@ use tierfeed_resource_gatherer::{Inventory, classify::Profile};
 
 use super::measured::{Measurable, Measured, TierFigures};
 
-/// A tier whose figures are looked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate<'a> {
     pub(super) kind: Kind,
@@ -149,7 +148,7 @@ mod tests {
         }
     }
 
-    /// The probe report of a machine with a card of 17.6 GB/s and a RAM disk of so many GB/s at `/ram`.
+    /// The probe report of a machine with a card of 17.6 GB/s and a RAM disk of `ram_disk` GB/s at `/ram`.
     fn saved(ram_disk: f64) -> SavedReport {
         let mut report = machine();
         let mut tier = report.tiers[1].clone();

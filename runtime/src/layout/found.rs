@@ -1,4 +1,4 @@
-//! What a node has for a job, before the manager said what of it is used, and how.
+//! The resources of a node for a job, before the manager has decided which of them are used, and how.
 
 use std::{num::NonZeroUsize, path::Path};
 
@@ -52,10 +52,6 @@ struct FoundClaim {
 impl Found {
     /// Looks for the tiers of `job` on `node`, with the figures in the job file and those that were
     /// `measured` on this node.
-    ///
-    /// # Errors
-    ///
-    /// [`LayoutError`]
     pub fn on(
         job: &Job,
         demand: &Demand,
@@ -97,7 +93,6 @@ impl Found {
         Ok(Self { tiers, cold: measured.of_cold_store(job, node), transform })
     }
 
-    /// What the manager gets of it.
     #[must_use]
     pub fn offer(&self) -> Offer {
         let tier = |found: &FoundClaim| FoundTier {
@@ -119,7 +114,7 @@ impl Found {
         }
     }
 
-    /// With what a thread needs for a sample, as it was measured on this node.
+    /// With the time of a thread for a sample, measured on this node.
     #[must_use]
     pub fn with_sample_time(self, each: SampleTime, from: String) -> Self {
         let measured = |offer: TransformOffer| TransformOffer { each: Some(each), from, ..offer };
@@ -137,13 +132,12 @@ impl Found {
         Self { transform: self.transform.map(known), ..self }
     }
 
-    /// With what an agent measured of the transform.
     #[must_use]
     pub fn with_transform(self, measured: impl FnOnce(TransformOffer) -> TransformOffer) -> Self {
         Self { transform: self.transform.map(measured), ..self }
     }
 
-    /// What the job uses of it by a schedule that was made of [`Self::offer`].
+    /// The layout of the job by a schedule that was made of [`Self::offer`].
     #[must_use]
     pub fn layout(self, demand: &Demand, node: &Node, schedule: &Schedule) -> Layout {
         let transforming = schedule.transforming(&self.offer());

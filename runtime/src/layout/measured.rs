@@ -1,8 +1,8 @@
-//! What was measured of this host decides about the tiers of a job.
+//! The measurements of this host that decide about the tiers of a job.
 //!
-//! Figures come from the last probe report, from what this start calibrated, or from what an earlier one did. Those
-//! that the host has outgrown do not count, and the reason is told with what counts instead. The plan of a job
-//! and the agent that runs it both call this, so that they agree.
+//! Figures come from the last probe report, from the calibration of this start, or from an earlier one. Those
+//! that the host has outgrown do not count, and the reason is told with what counts instead. The plan of a
+//! job and the agent that runs it both call this, so that they agree.
 
 mod saved;
 
@@ -32,14 +32,11 @@ use super::Node;
 
 const MEMORY_OF_NODE: &str = "memory of NUMA node ";
 
-/// Something that may have figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measurable<'a> {
     /// Main memory, wherever it lies.
     MainMemory,
-    /// Memory of a node.
     NumaNode(u32),
-    /// The directory of a tier.
     Directory(&'a Path),
     /// A RAM disk whose files lie on this node; without a node, where the kernel puts them.
     RamDisk(Option<u32>),
@@ -88,14 +85,13 @@ impl From<SavedReport> for Measured {
 }
 
 impl Measured {
-    /// What the files of this user say: the probe report at `path`, and beside it what was calibrated on `host`.
+    /// Reads the files of this user: the probe report at `path`, and beside it the calibration of `host`.
     #[must_use]
     pub fn saved(path: &Path, host: &str) -> Self {
         let saved = SavedCalibration::read(path, host);
         Self { probe: report_at(path), saved, ..Self::default() }
     }
 
-    /// Adds what this process has calibrated, and why it has no figures of some places.
     #[must_use]
     pub fn with_own(self, own: Calibration, failures: Vec<(String, String)>) -> Self {
         Self { own: Some(own), failures, ..self }
@@ -120,7 +116,6 @@ impl Measured {
         freshness::memory(&report.inventory, now, &nodes).is_ok().then_some(report)
     }
 
-    /// Whether a subject has figures of the host `now`.
     #[must_use]
     pub fn has(&self, now: &Inventory, subject: Measurable<'_>) -> bool {
         match subject {
@@ -129,7 +124,6 @@ impl Measured {
         }
     }
 
-    /// The figures of a tier of `kind` at `subject`.
     pub(crate) fn of_tier(
         &self,
         now: &Inventory,
@@ -139,7 +133,7 @@ impl Measured {
         self.of_subject(now, Some(kind), subject)
     }
 
-    /// The figures of the memory at `subject`; tiers of all kinds are searched.
+    /// Searches tiers of all kinds.
     pub(crate) fn of_memory(&self, now: &Inventory, subject: Measurable<'_>) -> TierFigures {
         self.of_subject(now, None, subject)
     }
@@ -243,8 +237,8 @@ impl Measured {
         Some((saved, tiers.rev().max_by_key(|tier| depth(tier))?))
     }
 
-    /// What was calibrated, with where it comes from: the earlier one first, whose reason for not holding is why
-    /// this start calibrated.
+    /// The calibrations, each with its source. The earlier one comes first: this start calibrated because it
+    /// does not hold.
     fn calibrations(&self) -> impl Iterator<Item = (&Calibration, String)> {
         let own = self.own.iter().map(|own| (own, "calibration at this start".to_owned()));
         let saved = self.saved.iter().map(|saved| (&saved.calibration, saved.to_string()));
@@ -297,7 +291,7 @@ fn is_very(tier: &Tier, subject: Measurable<'_>) -> bool {
     }
 }
 
-/// Where figures come from, and why not from where they would have come first.
+/// The source of figures, and the reasons why they do not come from a preferred source.
 fn in_words(from: &str, stale: &[String]) -> String {
     [from].into_iter().chain(stale.iter().map(String::as_str)).collect::<Vec<_>>().join("; ")
 }

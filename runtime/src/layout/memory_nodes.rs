@@ -16,7 +16,6 @@ use tierfeed_core::{
 use tierfeed_resource_gatherer::{Inventory, inventory};
 use tierfeed_workload_analyzer::job::{Presence, TierRequest};
 
-/// The roles of the NUMA nodes of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct MemoryNodes {
     /// The tiers of memory behind CXL, in ascending order or as named.

@@ -12,16 +12,13 @@ use tierfeed_prefetcher::tier::Backing;
 
 use super::TierLayout;
 
-/// A part of the staging memory of each rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagingPart {
     /// The tier whose budget it takes.
     pub kind: Kind,
-    /// Whether the tier is real or emulated.
     pub origin: Origin,
-    /// Where its pages lie.
     pub locality: Locality,
-    /// Bytes for each rank.
+    /// For each rank.
     pub len: Bytes,
 }
 

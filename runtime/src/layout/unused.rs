@@ -7,12 +7,9 @@ use tierfeed_workload_analyzer::Job;
 
 use super::Layout;
 
-/// A tier that keeps no sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnusedTier {
-    /// The kind of the tier.
     pub kind: Kind,
-    /// What the job may use of it.
     budget: Bytes,
     /// The part of `budget` that is staging memory.
     staged: Bytes,

@@ -41,7 +41,6 @@ const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 /// The pause after a failed accept, whose usual reason is a temporary lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The interval between warnings of rejected peers.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// Accepts peers until the server that takes them has ended.
@@ -83,7 +82,6 @@ impl Listener {
     }
 }
 
-/// A connection whose peer is not authenticated yet.
 enum PendingConnection {
     Unix(LocalStream),
     Tcp(TcpStream, SocketAddr, Credentials),
@@ -151,12 +149,10 @@ impl PendingConnection {
     }
 }
 
-/// The peer of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
     /// A process of the manager's own user, by the kernel's peer credentials.
     SameUser,
-    /// A process of another user of this host.
     OtherUser,
     /// A process that proved the token of the job.
     HasToken,
@@ -224,7 +220,6 @@ impl AsyncWrite for Accepted {
     }
 }
 
-/// Why a connection did not reach the server.
 #[derive(Debug, thiserror::Error)]
 enum RefusalReason {
     #[error(transparent)]

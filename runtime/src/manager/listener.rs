@@ -11,11 +11,10 @@ use tokio::net::TcpListener;
 use super::ManagerError;
 use crate::transport::{local_socket::LocalListener, mutual_tls::Credentials, token::Token};
 
-/// Connections that wait to be accepted: with a short queue, idle ones that come in thousands would make an agent
-/// wait for the next attempt of its kernel, which is a second later.
+/// The length of the queue of connections that wait to be accepted: with a short one, thousands of idle
+/// connections would make an agent wait for the next attempt of its kernel, which is a second later.
 const BACKLOG: i32 = 4096;
 
-/// The listening socket of a manager.
 #[derive(Debug)]
 pub enum Listener {
     /// A socket file, for processes of the same user.
@@ -26,21 +25,13 @@ pub enum Listener {
 
 impl Listener {
     /// A new socket file that only its owner can reach. Replaces the socket of a manager that has ended.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be created.
     pub fn unix(path: &Path) -> Result<Self, ManagerError> {
         let failed = |source| ManagerError::Listen { address: path.display().to_string(), source };
         let listener = LocalListener::bind(path).map_err(failed)?;
         Ok(Self::Unix(listener, path.to_owned()))
     }
 
-    /// A network address, as `host:port`; port 0 takes a free one.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be listened on.
+    /// `address` is `host:port`; port 0 takes a free one.
     pub async fn tcp(address: &str, token: &Token) -> Result<Self, ManagerError> {
         let failed = |source| ManagerError::Listen { address: address.to_owned(), source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -49,11 +40,7 @@ impl Listener {
         Ok(Self::Tcp(listener, Credentials::of(token)))
     }
 
-    /// The network address, or `None` for a socket file.
-    ///
-    /// # Errors
-    ///
-    /// If the system call fails.
+    /// `None` for a socket file.
     pub fn tcp_address(&self) -> io::Result<Option<SocketAddr>> {
         match self {
             Self::Unix(..) => Ok(None),

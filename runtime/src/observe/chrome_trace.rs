@@ -1,4 +1,4 @@
-//! What an agent recorded, as JSON in the Trace Event Format of Chrome, which Perfetto opens.
+//! Writes the recording of an agent as JSON in the Trace Event Format of Chrome, which Perfetto opens.
 //!
 //! Times are as in `torch.profiler`: microseconds after `baseTimeNanoseconds`, which counts nanoseconds
 //! since 1970. So both use one clock, and [`merge()`] only has to shift one of them. Slices of one track are
@@ -22,18 +22,13 @@ use tierfeed_prefetcher::recorder::{Endpoint, Event, EventKind, Recording};
 use self::tracks::Tracks;
 use super::report;
 
-/// The process that recorded a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// The number of the process.
     pub pid: u32,
-    /// The number of the node.
     pub node: u32,
-    /// The kinds of its tiers.
     pub kinds: Vec<&'static str>,
 }
 
-/// The document, as text.
 #[must_use]
 pub fn write(recording: &Recording, author: &Process) -> String {
     let mut tracks = Tracks::default();
@@ -58,11 +53,10 @@ pub fn write(recording: &Recording, author: &Process) -> String {
     format!("{head},\"traceEvents\":[\n{}\n]}}\n", all.join(",\n"))
 }
 
-/// The time of an event and its JSON text, because a tree of values takes many times the memory.
+/// The time of an event and its JSON text; a tree of values would take many times the memory.
 type Line = (Nanoseconds, String);
 
 impl Process {
-    /// Names for the process and its tracks.
     fn names(&self, tracks: &Tracks) -> Vec<Value> {
         let name = |what: &str, tid: u32, name: &str| json!({"ph": "M", "name": what, "pid": self.pid, "tid": tid, "args": {"name": name}});
         let process = format!("tierfeed agent of node {}", self.node);
@@ -243,7 +237,6 @@ fn end(event: &Event) -> Nanoseconds {
     Nanoseconds(event.at.0.saturating_add(event.lasted.0))
 }
 
-/// Nanoseconds as microseconds with three decimals.
 #[expect(clippy::cast_precision_loss, reason = "104 days in nanoseconds are exact")]
 fn microseconds(time: Nanoseconds) -> Value {
     json!(time.0 as f64 / 1000.0)

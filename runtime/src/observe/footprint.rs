@@ -1,4 +1,4 @@
-//! How much memory and disk this process holds, now and at its peak.
+//! The memory and the disk space that this process holds, now and at its peak.
 //!
 //! A process holds its own memory (anonymous and file pages), its memfds and its files on RAM disks. Mapped
 //! memfds would count twice in `VmRSS`, so `RssShmem` is not counted.
@@ -13,31 +13,27 @@ use tierfeed_prefetcher::{plane::Usage, tier::Medium};
 
 pub use timeline::{MemoryState, Timeline, TimelinePoint};
 
-/// Current and peak values, and their time series.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Footprint {
     /// The memory budget of the job, RAM disks included.
     pub budget_bytes: u64,
-    /// What the job held at the last measurement: staging, tiers in memory, memory lent to workloads, RAM
-    /// disks.
+    /// Bytes that the job held at the last measurement: staging, tiers in memory, memory lent to workloads,
+    /// RAM disks.
     #[serde(skip)]
     pub job_bytes: u64,
     /// The process's own memory at the last measurement.
     #[serde(skip)]
     pub own_bytes: u64,
-    /// The peak of what the budget covers: staging, tiers in memory, memory lent to workloads, RAM disks.
+    /// The peak of `job_bytes`, which the budget covers.
     pub peak_job_bytes: u64,
     /// The peak of all memory together, including the process's own, which the budget does not cover.
     pub peak_bytes: u64,
-    /// Anonymous memory and files of the process itself, at their peak.
+    /// The peak of anonymous memory and file pages of the process itself.
     pub peak_own_bytes: u64,
-    /// Staging memory, memory tiers and memory lent to workloads, at their peak.
+    /// The peak of staging, memory tiers and memory lent to workloads.
     pub peak_memfd_bytes: u64,
-    /// Files on RAM disks, at their peak.
     pub peak_tmpfs_bytes: u64,
-    /// Files on disks, at their peak.
     pub peak_disk_bytes: u64,
-    /// Held and free memory over time, with every change and its reason.
     pub timeline: Timeline,
 }
 

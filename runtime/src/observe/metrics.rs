@@ -28,29 +28,20 @@ use prometheus_client::{
 use tierfeed_core::{session::Waits, units::Nanoseconds};
 use tierfeed_prefetcher::plane::DURATION_BOUNDS;
 
-/// The media type of the answer.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Names with their values.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// The type of a metric family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FamilyKind {
-    /// A value that only grows.
     Counter,
-    /// A value that grows and falls.
     Gauge,
-    /// A distribution of durations in buckets.
     Histogram,
-    /// A constant 1 whose labels carry the information.
     Info,
 }
 
-/// The value of one series.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// A number of things or bytes.
     Count(u64),
     /// A time in seconds.
     Seconds(f64),
@@ -60,7 +51,6 @@ pub enum Value {
     Present,
 }
 
-/// The series of one metric.
 #[derive(Debug, Clone)]
 pub struct Family {
     name: &'static str,
@@ -75,7 +65,7 @@ impl Family {
         Self { name, help, unit, kind, samples: Vec::new() }
     }
 
-    /// Adds a value to the series with these labels: two tiers may be of one kind.
+    /// Adds the value to a series that has these labels already, because two tiers may be of one kind.
     fn add(&mut self, labels: Labels, value: Value) {
         match self.samples.iter_mut().find(|(other, _)| *other == labels) {
             Some((_, sum)) => sum.add(value),
@@ -112,7 +102,7 @@ impl Value {
         Self::Durations(buckets, seconds(sum))
     }
 
-    /// The same of waits. A wait within 1/16 below a bound may count in the next bucket.
+    /// Waits in the same buckets. A wait within 1/16 below a bound may count in the next bucket.
     #[must_use]
     pub fn waits(waits: &Waits) -> Self {
         let mut counts = [0; DURATION_BOUNDS.len() + 1];
@@ -154,7 +144,6 @@ impl Value {
     }
 }
 
-/// All metrics at one moment.
 #[derive(Debug, Clone)]
 pub struct Families(Vec<Family>);
 
@@ -165,9 +154,7 @@ impl Collector for Families {
 }
 
 impl Families {
-    /// The text that Prometheus reads.
     #[must_use]
-    #[expect(clippy::missing_panics_doc, reason = "writing to a string cannot fail")]
     pub fn text(self) -> String {
         let mut registry = Registry::with_prefix("tierfeed");
         registry.register_collector(Box::new(self));

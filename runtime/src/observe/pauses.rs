@@ -4,8 +4,8 @@
 //! the longest pause is part of every bound of their waits. On a busy node the scheduler causes most of a
 //! long pause, so the CPU time of the loop is reported beside it.
 //!
-//! The loop is busy but for the time in which it waits for an event that is not there yet. A loop that is busy all
-//! the time is what batches wait for: it is one thread, and each sample costs it a little.
+//! The loop is busy except while it waits for an event. If it is busy all the time, batches wait for it: it
+//! is one thread, and each sample costs it a little.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +20,10 @@ use crate::clock::Elapsed;
 /// The load of a loop is judged over at least this long.
 const WINDOW: Nanoseconds = Nanoseconds(50_000_000);
 
-/// From this share of a window on, in per cent, a loop is busy all the time: the rest is what its own waiting for
-/// events costs.
+/// A loop that is busy for this share of a window, in per cent, counts as busy all the time: the rest is the
+/// cost of its own waiting for events.
 const FULL_PERCENT: u64 = 90;
 
-/// The pauses of one loop.
 #[derive(Debug, Clone, Default)]
 pub struct Pauses {
     durations: Waits,
@@ -38,34 +37,26 @@ pub struct Pauses {
     last: Nanoseconds,
 }
 
-/// Time of the loop.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spent {
-    /// All of it.
     wall: u64,
-    /// In which it waited for events.
     idle: u64,
-    /// In which it had a processor and handled events.
+    /// The time in which it had a processor and handled events.
     ran: u64,
 }
 
-/// An event as the loop took it.
 #[derive(Debug, Clone, Copy)]
 pub struct TakenEvent {
-    /// The name of the event.
     pub name: &'static str,
-    /// When it was taken.
     pub at: Nanoseconds,
-    /// Whether the loop had to wait for it.
     pub arrival: Arrival,
 }
 
-/// How the loop found an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// It was there.
+    /// The event was there already.
     Waiting,
-    /// The loop waited for it.
+    /// The loop waited for the event.
     Awaited,
 }
 
@@ -76,35 +67,26 @@ struct ByEvent {
     longest: Elapsed,
 }
 
-/// The pauses in the report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct PauseEntry {
-    /// Events that the loop took.
     pub events: u64,
     /// The 99th percentile of pauses, at most 1/16 too high.
     pub p99_s: f64,
-    /// The longest pause, in seconds.
     pub longest_s: f64,
-    /// The event that the longest pause followed.
     pub longest_after: &'static str,
     /// The most CPU time that the loop took for one event, in seconds.
     pub ran_max_s: f64,
-    /// The event that took the most CPU time.
     pub ran_max_after: &'static str,
     /// The share of the training in which the loop did not wait for events; from 0.9 on, batches wait for it.
     pub busy_share: f64,
     /// The share of the training in which the loop ran on a processor: that of one core.
     pub ran_share: f64,
-    /// The same for each kind of event.
     pub by_event: BTreeMap<&'static str, EventEntry>,
 }
 
-/// The pauses after one kind of event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct EventEntry {
-    /// The number of events.
     pub events: u64,
-    /// The longest pause after such an event, in seconds.
     pub longest_s: f64,
     /// The most CPU time in one pause, in seconds.
     pub ran_max_s: f64,
@@ -146,13 +128,11 @@ impl Pauses {
         LoopLoad::Light
     }
 
-    /// The distribution of pauses.
     #[must_use]
     pub fn durations(&self) -> &Waits {
         &self.durations
     }
 
-    /// The event that took the most CPU time at once, and how much.
     #[must_use]
     pub fn cpu_max(&self) -> (&'static str, Nanoseconds) {
         self.highest(|longest| longest.cpu)
@@ -204,7 +184,6 @@ impl From<&Pauses> for PauseEntry {
 }
 
 impl PauseEntry {
-    /// The line of the report for people.
     #[must_use]
     pub fn line(&self) -> String {
         let ms = |seconds: f64| seconds * 1e3;

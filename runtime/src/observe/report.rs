@@ -48,25 +48,19 @@ use tierfeed_prefetcher::fetcher::ObjectFigures;
 use super::{footprint::Footprint, pauses::PauseEntry, schedule::GenerationEntry};
 use crate::whole_file;
 
-/// Generations of a schedule that a report names.
 pub const GENERATIONS_KEPT: usize = 256;
 
-/// The content of `report.json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// A sentence: how many of the used batches the agent served, how long training waited and for what.
     pub verdict: String,
     /// Changes that would shorten the waits, the most important first.
     pub advice: Vec<Advice>,
-    /// The name of the job.
     pub job: String,
-    /// The number of this agent's node.
     pub node: u32,
-    /// How many processes worked as this node before.
+    /// The number of processes that worked as this node before.
     pub generation: u32,
-    /// Which of its ranks connected, and how many connections were rejected.
     pub ranks: RanksEntry,
-    /// The name of the policy.
     pub policy: &'static str,
     /// Batches that the ranks of this node used: `steps` and `self_read_batches`.
     pub used_batches: u64,
@@ -78,9 +72,7 @@ pub struct Report {
     pub bytes: u64,
     /// Batches that trainers read from the cold store themselves.
     pub self_read_batches: u64,
-    /// Samples of the batches that trainers read themselves.
     pub self_read_samples: u64,
-    /// Bytes of the batches that trainers read themselves.
     pub self_read_bytes: u64,
     /// Samples of the order that are in none of these batches, because the job skips what cannot be read.
     pub skipped_samples: u64,
@@ -92,15 +84,15 @@ pub struct Report {
     pub head_start_s: f64,
     /// From the first connection of a trainer to the last event of one, in seconds.
     pub wall_s: f64,
-    /// How long a reader waited, from requesting a batch to having it decoded; the mean over readers.
+    /// The time that a reader waited, from requesting a batch to having it decoded; the mean over readers.
     pub stall_s: f64,
-    /// The same by what they waited for: `start`, `staging-room`, `cold-store`, `peers`, the tiers, `chunk`,
-    /// `keep`, `turn`, `hand-off`, `agent`, `unanswered`, `self-read` and `decoding`.
+    /// `stall_s` by cause: `start`, `staging-room`, `cold-store`, `peers`, the tiers, `chunk`, `keep`,
+    /// `turn`, `hand-off`, `agent`, `unanswered`, `self-read` and `decoding`.
     pub stall_for_s: BTreeMap<&'static str, f64>,
-    /// The part of it that was for the first batch of each rank.
+    /// The part of `stall_s` for the first batch of each rank.
     pub first_stall_s: f64,
-    /// The threads that decoded for a rank at last, the most of all ranks; 0 if the training's own threads
-    /// did.
+    /// Threads that decoded for a rank at the end, the maximum over ranks; 0 if the training's own threads
+    /// decoded.
     pub decode_threads: u32,
     /// How threads were divided last; absent unless `prefetch.assignment` is `lobster`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,9 +101,7 @@ pub struct Report {
     /// not; the mean over processes, absent if they are not visible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_processor_s: Option<f64>,
-    /// Samples by the tier that they were read from.
     pub tier_hits: BTreeMap<&'static str, u64>,
-    /// Bytes by the tier that they were read from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
     /// Samples of `tier_hits` that trainers read in place, without a copy.
     pub direct_samples: u64,
@@ -119,25 +109,24 @@ pub struct Report {
     pub direct_bytes: u64,
     /// Bytes that no tier held and that were read from the cold store, page cache included.
     pub cold_read_bytes: u64,
-    /// The same by dataset; empty if the job has one only.
+    /// `cold_read_bytes` by dataset; empty if the job has one dataset only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub datasets: Vec<DatasetEntry>,
-    /// Bytes that were read from other nodes.
     pub peer_read_bytes: u64,
-    /// Samples that another node was to have and did not give in time: they were read cold.
+    /// Samples that another node was expected to have and did not give in time; they were read cold.
     pub peer_missed_samples: u64,
-    /// The traffic with each other node; empty if nodes do not share what they keep.
+    /// Empty if nodes do not share what they keep.
     pub peers: Vec<PeerEntry>,
     /// Bytes read for batches that no trainer took, or into tiers and then not used from there.
     pub wasted_bytes: u64,
-    /// How long at least one read of the cold store, and one copy from or to each tier, was in flight.
+    /// The time in which at least one read of the cold store, and one copy from or to each tier, was in
+    /// flight.
     pub busy_s: BTreeMap<&'static str, f64>,
     /// A lower bound for every policy that keeps samples in the same form: the longest of computing with decoding,
     /// of reading the minimal cold bytes, and of transforming.
     pub lower_bound_s: f64,
     /// Quantiles of the waits for a batch, without decoding.
     pub batch_wait_s: BatchWait,
-    /// The waits of each rank of this node.
     pub rank_waits: Vec<RankWaits>,
     /// [`order_digest`] of this node's ranks, in hexadecimal digits.
     pub order_digest: Option<String>,
@@ -152,13 +141,11 @@ pub struct Report {
     pub fault_count: u64,
     /// Writes to tiers that failed.
     pub tier_fault_count: u64,
-    /// The tiers and their use.
     pub tiers: Vec<TierEntry>,
-    /// Staging memory and its use.
     pub staging: StagingEntry,
     /// Whether the cold store was slowed down for an experiment.
     pub cold_store_emulated: bool,
-    /// Its speed, as far as it was known when the run began.
+    /// The speed of the cold store, as far as it was known when the run began.
     pub cold_store: ColdStoreEntry,
     /// The engine that read the cold store, and why it was chosen.
     pub cold_engine: String,
@@ -175,13 +162,9 @@ pub struct Report {
     pub object_requests: Option<RequestsEntry>,
     /// Batches that trainers went on with as copies, because they kept too many.
     pub lease_copyouts: u64,
-    /// The figures of each epoch.
     pub epochs: Vec<EpochEntry>,
-    /// The pauses of the agent's loop.
     pub loop_pauses: PauseEntry,
-    /// The memory that the agent held.
     pub memory: Footprint,
-    /// The scratch of the job, if it asked for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_scratch: Option<ScratchEntry>,
     /// The memory policy of the trainers, if `--expand-memory` was given.
@@ -189,12 +172,10 @@ pub struct Report {
     pub expanded_memory: Option<ExpansionEntry>,
 }
 
-/// Requests to a bucket, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RequestsEntry {
     /// Requests of every kind, repeated ones included.
     pub requests: u64,
-    /// Requests that repeat a failed one.
     pub retries: u64,
     /// Requests that were sent because another one was late.
     pub hedges: u64,
@@ -202,31 +183,23 @@ pub struct RequestsEntry {
     pub hedges_won: u64,
     /// Samples that were read by several requests.
     pub split: u64,
-    /// Bytes that were received and discarded.
     pub discarded_bytes: u64,
 }
 
-/// Percentiles of the waits, at most 1/16 too high.
+/// Percentiles of the waits in seconds, at most 1/16 too high.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct BatchWait {
-    /// The median, in seconds.
     pub p50: f64,
-    /// The 99th percentile, in seconds.
     pub p99: f64,
-    /// The longest wait, in seconds.
     pub max: f64,
 }
 
-/// A sample that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FaultEntry {
-    /// The id of the sample.
     pub sample: u32,
-    /// The object that holds it.
     pub object: String,
-    /// The name of the fault.
     pub fault: &'static str,
-    /// What it was in full, if that is still known.
+    /// The full message, if it is still known.
     pub reason: Option<String>,
 }
 
@@ -247,13 +220,12 @@ impl FaultEntry {
 /// How threads were divided over the ranks of a node: a thread is an operation in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ThreadsEntry {
-    /// Those that read the cold store, all together.
+    /// Threads that read the cold store, of all ranks together.
     pub loading: u32,
-    /// The same by rank, as Algorithm 1 found them.
+    /// By rank, as Algorithm 1 found them.
     pub loading_by_rank: Vec<u32>,
-    /// Those that transform, all together.
     pub transforming: u32,
-    /// The same by rank; empty if the job transforms nothing.
+    /// Empty if the job transforms nothing.
     pub transforming_by_rank: Vec<u32>,
 }
 
@@ -268,44 +240,33 @@ impl ThreadsEntry {
     }
 }
 
-/// What was done for one dataset of the job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DatasetEntry {
     /// Its name below `datasets`; `dataset` for the first one.
     pub name: String,
-    /// Batches that the agent served.
     pub batches: u64,
-    /// Bytes in them.
     pub demand_bytes: u64,
-    /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
-    /// How long the ranks of this node waited for its batches, summed up.
+    /// The time that the ranks of this node waited for its batches, summed up.
     pub waited_s: f64,
 }
 
-/// One pass over the dataset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EpochEntry {
-    /// The number of the epoch, counted from 0.
+    /// Counted from 0.
     pub epoch: u32,
     /// Batches that the agent served.
     pub batches: u64,
-    /// Batches that trainers read themselves.
     pub self_read_batches: u64,
-    /// Bytes in the batches that the agent served.
     pub demand_bytes: u64,
-    /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
-    /// Bytes read from other nodes.
     pub peer_read_bytes: u64,
     /// The part of `cold_read_bytes` that was read into tiers, ahead of staging.
     pub ahead_bytes: u64,
     /// The room of the tiers that was kept free of retained samples, for what is read ahead; `null` if the
     /// epoch was never planned.
     pub look_ahead_room_bytes: Option<u64>,
-    /// Bytes by the tier that they were read from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
-    /// Bytes by the tier that they were copied to.
     pub tier_written_bytes: BTreeMap<&'static str, u64>,
     /// The share of the demand that needed no cold read.
     pub hit_ratio: f64,
@@ -313,7 +274,6 @@ pub struct EpochEntry {
     pub ready_ratio: f64,
     /// The stall in this epoch; the mean over readers.
     pub stall_s: f64,
-    /// The same by what they waited for.
     pub stall_for_s: BTreeMap<&'static str, f64>,
     /// Bytes that no policy can avoid to read from the cold store.
     pub minimal_cold_bytes: u64,
@@ -330,7 +290,7 @@ impl BatchWait {
 }
 
 impl Report {
-    /// Sums up a run. `object_name` names the object of a sample.
+    /// `object_name` names the object of a sample.
     #[must_use]
     pub fn of(facts: Facts<'_>, object_name: impl Fn(SampleId) -> String) -> Self {
         let progress = facts.progress;
@@ -401,12 +361,10 @@ impl Report {
         }
     }
 
-    /// Bytes that were read into tiers, ahead of staging.
     fn ahead_bytes(&self) -> u64 {
         self.epochs.iter().map(|epoch| epoch.ahead_bytes).sum()
     }
 
-    /// The choices of the data plane, as lines of text.
     #[must_use]
     pub fn choices(&self) -> Vec<String> {
         let at_a_time = self.cold_reads_at_a_time;
@@ -443,10 +401,6 @@ impl Report {
     }
 
     /// Writes the report atomically.
-    ///
-    /// # Errors
-    ///
-    /// [`WriteError`] if the folder cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
         let text = serde_json::to_string_pretty(self);
         let failed =
@@ -455,10 +409,6 @@ impl Report {
     }
 
     /// Writes the report as an HTML page, atomically.
-    ///
-    /// # Errors
-    ///
-    /// [`WriteError`] if the folder cannot be written.
     pub fn write_page(&self, path: &Path) -> Result<(), WriteError> {
         put(path, &self.page())
     }
@@ -468,13 +418,10 @@ fn put(path: &Path, text: &str) -> Result<(), WriteError> {
     whole_file::write(path, text).map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
-/// A report that could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the report {}: {source}", .path.display())]
 pub struct WriteError {
-    /// The path of the report.
     pub path: PathBuf,
-    /// The error of the system.
     pub source: io::Error,
 }
 
@@ -485,7 +432,6 @@ impl From<ObjectFigures> for RequestsEntry {
     }
 }
 
-/// What was done for each dataset, if there are several.
 fn datasets(further: &[&str], progress: &Progress) -> Vec<DatasetEntry> {
     if further.is_empty() {
         return Vec::new();

@@ -9,10 +9,8 @@ use tierfeed_core::{
 };
 use tierfeed_workload_analyzer::demand::Rule;
 
-/// The bound of one epoch of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// The least that the node must read from the cold store.
     pub minimal_cold: Bytes,
 }
 

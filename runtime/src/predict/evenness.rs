@@ -7,15 +7,11 @@ use tierfeed_core::simulator::StepOutcome;
 /// Least, mean and most cold bytes of the full steps or batches of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Evenness {
-    /// The least cold bytes.
     pub min_bytes: u64,
-    /// The mean of the cold bytes.
     pub mean_bytes: f64,
-    /// The most cold bytes.
     pub max_bytes: u64,
 }
 
-/// The distribution over steps and over batches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StepEvenness {
     /// Over its steps, the ranks of a node together.
@@ -24,7 +20,6 @@ pub struct StepEvenness {
     pub rank_step_cold: Option<Evenness>,
 }
 
-/// The running sums of an epoch.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct EvennessSums {
     steps: Extent,

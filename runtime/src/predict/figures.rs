@@ -12,30 +12,22 @@ use tierfeed_core::{
 use super::bound::Limit;
 use crate::observe::report::seconds_by_cause;
 
-/// The figures of an epoch or a whole run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
     /// Steps of each rank.
     pub steps: u64,
-    /// Samples that the ranks take.
     pub samples: u64,
-    /// Samples that are read from the cold store.
     pub cold_samples: u64,
-    /// Bytes that the ranks take.
     pub demand_bytes: u64,
-    /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
-    /// Bytes read from other nodes.
     pub peer_read_bytes: u64,
-    /// Bytes by the tier that they are read from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
     /// The share of the demand that needs no cold read.
     pub hit_ratio: f64,
     /// The share of the demand that is ready when it is requested.
     pub ready_ratio: f64,
-    /// The stall of the training, in seconds.
     pub stall_s: f64,
-    /// The stall by cause, as in the report of a run.
+    /// By cause, as in the report of a run.
     pub stall_for_s: BTreeMap<&'static str, f64>,
     /// From the first request to the end of the last step.
     pub duration_s: f64,
@@ -71,7 +63,6 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// One epoch of one node.
     pub(super) fn of(outcome: &EpochOutcome, limit: Limit, model: &Model) -> Self {
         // What a run has read is in its own bound, without what its agent read before the training began.
         let lower_bound = if limit.minimal_cold > outcome.minimal_cold {
@@ -109,8 +100,9 @@ impl Sums {
         self.lower_bound = self.lower_bound.saturating_add(next.lower_bound);
     }
 
-    /// Adds another node at the same time: training is as slow as the slowest. So is a whole run: who is ahead in
-    /// one epoch has its batches for the next, so the whole is less than the slowest of each epoch.
+    /// Adds another node that runs at the same time: training is as slow as the slowest. So is a whole run: a
+    /// node that is ahead in one epoch has its batches for the next, so the whole takes less than the sum of
+    /// the slowest of each epoch.
     pub(super) fn add_node(&mut self, other: &Self) {
         self.add_reads(other);
         self.steps = self.steps.max(other.steps);

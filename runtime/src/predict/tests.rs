@@ -1,4 +1,4 @@
-//! What a prediction says, against the simulator that it comes from and the limits that it names.
+//! Compares predictions with the simulator that they come from and with the limits that they name.
 
 use std::sync::Arc;
 

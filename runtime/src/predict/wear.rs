@@ -1,4 +1,4 @@
-//! What evening out cold reads would cost in writes to tiers that wear out, which `gap` writes only once.
+//! The cost of evening out cold reads in writes to tiers that wear out, which `gap` writes only once.
 
 use serde::Serialize;
 use tierfeed_core::{

@@ -1,8 +1,8 @@
-//! What all nodes of a job with `policy: partitioned` read from each other and from the cold store, step by step,
-//! and how long they wait for each other.
+//! Simulates all nodes of a job with `policy: partitioned`: what they read from each other and from the cold
+//! store, step by step, and how long they wait for each other.
 //!
-//! All nodes are assumed to be like this one. The order of the next epoch is worked out on a second thread while an
-//! epoch is simulated.
+//! All nodes are assumed to be like this one. The order of the next epoch is worked out on a second thread
+//! while an epoch is simulated.
 
 mod moment;
 mod table;
@@ -32,7 +32,7 @@ use super::figures::seconds;
 /// The links between the nodes, and between all of them and the cold store.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedLinks {
-    /// What the cold store gives to all nodes together; 0 means unlimited.
+    /// The rate of the cold store for all nodes together; 0 means unlimited.
     pub store: BytesPerSecond,
     /// The network of each node, in each direction.
     pub network: Speed,
@@ -41,68 +41,54 @@ pub struct SharedLinks {
 /// All nodes of a job; `tierfeed plan --simulate --whole-job --json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WholeJobPlan {
-    /// The number of nodes.
     pub nodes: u32,
-    /// Training processes on each node.
     pub ranks_per_node: u32,
-    /// What all nodes keep together.
+    /// Of all nodes together.
     pub capacity_bytes: u64,
     /// Batches that are staged ahead of each rank.
     pub staged_batches: u32,
     /// Nodes that are lost or come back, in order.
     pub changes: Vec<ChangeEntry>,
-    /// The figures of each epoch.
     pub epochs: Vec<Epoch>,
-    /// The figures of the whole run.
     pub total: Figures,
 }
 
-/// A node that is lost, or comes back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChangeEntry {
-    /// The number of the node.
     pub node: u32,
     /// `lost` or `back`.
     pub change: &'static str,
-    /// The epoch in which it happens.
     pub epoch: u32,
-    /// The step of it before which it happens.
+    /// The step of `epoch` before which it happens.
     pub step: u32,
-    /// The first batches that are begun after it: the epoch.
+    /// The epoch of the first batches that are begun after it.
     pub felt_epoch: u32,
-    /// The step of that epoch.
+    /// The step of these batches.
     pub felt_step: u32,
     /// The epoch from which on the nodes divide the samples among those that are there; `None` if the run ends
     /// before.
     pub divided_epoch: Option<u32>,
 }
 
-/// One epoch of all nodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Epoch {
-    /// The number of the epoch, counted from 0.
+    /// Counted from 0.
     pub epoch: u32,
-    /// The sums over all nodes, and the times.
     #[serde(flatten)]
     pub figures: Figures,
     /// The node that all others waited for longest; `None` if none waited.
     pub slowest: Option<Slowest>,
-    /// The figures of each node.
     pub by_node: Vec<Node>,
 }
 
-/// The sums over all nodes, and the times of the training.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
     /// Steps of each rank.
     pub steps: u64,
-    /// Bytes that the ranks take.
     pub demand_bytes: u64,
     /// Bytes by the tier of the reading node that they come from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
-    /// Bytes read from other nodes.
     pub peer_read_bytes: u64,
-    /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
     /// The part of `cold_read_bytes` that lost nodes held.
     pub lost_read_bytes: u64,
@@ -125,26 +111,20 @@ pub struct Figures {
 /// The link that the training waited for longest in an epoch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Slowest {
-    /// Its node; `None` for the cold store as all nodes share it.
+    /// `None` for the cold store, which all nodes share.
     pub node: Option<u32>,
     /// `cold`, `receiving`, `sending`, `transforms`, `shared-cold`, or a tier.
     pub link: &'static str,
-    /// The stall in steps that it was the last to be ready for.
+    /// The stall in the steps for which it was ready last.
     pub stall_s: f64,
 }
 
-/// The figures of one node in an epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Node {
-    /// The number of the node.
     pub node: u32,
-    /// Bytes by the tier that they are read from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
-    /// Bytes that it reads from others.
     pub received_bytes: u64,
-    /// Bytes that others read from it.
     pub sent_bytes: u64,
-    /// Bytes that it reads from the cold store.
     pub cold_read_bytes: u64,
 }
 
@@ -199,7 +179,7 @@ impl WholeJobPlan {
         })
     }
 
-    /// The steps of the run, as often as the simulation calls back.
+    /// The number of steps of the run, which is how often the simulation calls back.
     #[must_use]
     pub fn steps(settings: &Settings) -> u64 {
         let epochs = (0..settings.order.epochs).map(EpochId);
@@ -297,7 +277,6 @@ fn by_tier(kinds: &[&'static str], amounts: &[Amount]) -> BTreeMap<&'static str,
     sums
 }
 
-/// The sums of epochs.
 #[derive(Debug, Default)]
 struct Sums {
     steps: u64,

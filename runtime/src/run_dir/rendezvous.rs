@@ -17,16 +17,13 @@ use crate::{
     whole_file,
 };
 
-/// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendezvous {
-    /// The addresses of the manager as HOST:PORT, those that more hosts reach first.
+    /// The addresses of the manager as HOST:PORT; those that more hosts reach come first.
     pub addresses: Vec<String>,
-    /// The token of the job.
     pub token: Token,
 }
 
-/// As it is written.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RendezvousFile {
@@ -34,39 +31,18 @@ struct RendezvousFile {
     token: String,
 }
 
-/// Why a rendezvous file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
-    /// A call of the system failed, or the content is damaged.
     #[error("{}: {source}", .path.display())]
-    Io {
-        /// The path of the file.
-        path: PathBuf,
-        /// The error of the system or the parser.
-        source: io::Error,
-    },
-    /// Another user could have written or read it.
+    Io { path: PathBuf, source: io::Error },
     #[error(
         "{}: owner {owner}, mode {mode:03o}; the rendezvous file of a job must be yours with mode 600",
         .path.display()
     )]
-    Exposed {
-        /// The path of the file.
-        path: PathBuf,
-        /// The user id of its owner.
-        owner: u32,
-        /// The permission bits of the file.
-        mode: u32,
-    },
-    /// It holds no token.
+    Exposed { path: PathBuf, owner: u32, mode: u32 },
     #[error("{}: {source}", .path.display())]
-    Token {
-        /// The path of the file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: TokenError,
-    },
+    Token { path: PathBuf, source: TokenError },
 }
 
 impl Rendezvous {
@@ -93,10 +69,6 @@ impl Rendezvous {
     }
 
     /// Writes the file atomically; replaces that of an earlier run.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), RendezvousError> {
         let failed = |source| RendezvousError::Io { path: path.to_owned(), source };
         let Self { addresses, token } = self;

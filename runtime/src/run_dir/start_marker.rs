@@ -20,7 +20,6 @@ use crate::whole_file;
 /// An upper bound of the file's length.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// The job file and the indexes that a job started with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StartMarker {
@@ -31,7 +30,6 @@ pub struct StartMarker {
 }
 
 impl StartMarker {
-    /// The marker of a job that starts now, with the fingerprints of the indexes of its datasets.
     #[must_use]
     pub fn new(job_text: &str, indexes: Vec<u64>) -> Self {
         Self { job: xxh3_64(job_text.as_bytes()), indexes }

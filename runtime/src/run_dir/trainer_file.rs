@@ -14,46 +14,30 @@ use crate::whole_file;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainerFile {
-    /// The socket of the agent.
     pub socket: PathBuf,
     /// The job file, as the manager read it; it may lie on another host.
     pub job: PathBuf,
-    /// The path of the dataset's index.
     pub index: PathBuf,
-    /// The number of this node in the job.
     pub node: u32,
     /// A directory for the trainer's own files, if the job has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch: Option<PathBuf>,
 }
 
-/// Why the file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}; is an agent running in this run directory?", .path.display())]
 pub struct TrainerFileError {
-    /// The path of the file.
     pub path: PathBuf,
-    /// The error of the system or the parser.
     pub source: io::Error,
 }
 
 impl TrainerFile {
-    /// Reads the file.
-    ///
-    /// # Errors
-    ///
-    /// If it does not exist, or is damaged.
     pub fn read(path: &Path) -> Result<Self, TrainerFileError> {
         let failed = |source| TrainerFileError { path: path.to_owned(), source };
         let text = fs::read(path).map_err(failed)?;
         serde_json::from_slice(&text).map_err(|error| failed(error.into()))
     }
 
-    /// Writes the file.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), TrainerFileError> {
         let failed = |source| TrainerFileError { path: path.to_owned(), source };
         let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;

@@ -22,51 +22,48 @@ use tierfeed_workload_analyzer::{
 
 use super::{Terms, transforms};
 
-/// What a job with a transform asks of the schedules of its nodes.
+/// The demands of a job with a transform on the schedules of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransformTerms {
-    /// The form of which the job file, or the schedule of another node, leaves no choice.
+    /// The form, if the job file or the schedule of another node leaves no choice.
     pub settled: Option<Settled>,
-    /// The lengths of prepared samples.
     pub prepared: PreparedLength,
-    /// The fingerprint of these, if each has its own and a node has scanned them.
+    /// The fingerprint of the lengths of prepared samples, if each has its own and a node has scanned them.
     pub lengths: Option<u64>,
-    /// The mean length of a stored one.
+    /// The mean length of a stored sample.
     pub stored: Bytes,
     /// Samples of the dataset.
     pub samples: u64,
     /// Samples that a node reads in an epoch.
     pub reads: u64,
-    /// Nodes that read what each of them holds.
+    /// The number of nodes that read what each of them holds.
     pub sharing: u32,
-    /// How long the trainers compute in an epoch; `None` if it is not known.
+    /// The time for which the trainers compute in an epoch; `None` if it is not known.
     pub compute: Option<Nanoseconds>,
-    /// Epochs behind the first one of the run.
+    /// Epochs after the first one of the run.
     pub later_epochs: u32,
 }
 
-/// The length of the samples of a job in prepared form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PreparedLength {
-    /// They have no such form.
+    /// Samples have no prepared form.
     None,
-    /// All have the same.
+    /// All samples have the same length.
     Fixed(Bytes),
-    /// Each has its own; a node that looked at them says the mean.
+    /// Each sample has its own length; a node that looked at them says the mean.
     Own,
 }
 
 /// A form that is not chosen any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
-    /// The form.
     pub form: Form,
-    /// Who says so, in a sentence.
+    /// The source of the decision, in a sentence.
     pub reason: String,
 }
 
 impl TransformTerms {
-    /// The terms of a job on a dataset; `None` without a transform.
+    /// `None` without a transform.
     #[must_use]
     pub fn of(job: &Job, demand: &Demand) -> Option<Self> {
         let transform = job.transform.as_ref()?;
@@ -105,13 +102,13 @@ impl TransformTerms {
         })
     }
 
-    /// The form in which nodes hold samples that an earlier manager of this job scheduled.
+    /// Takes over the form that an earlier manager of this job scheduled for its nodes.
     pub(crate) fn resume(&mut self, form: Form) {
         let reason = "as before the manager was restarted".to_owned();
         self.settled.get_or_insert(Settled { form, reason });
     }
 
-    /// The form, and the lengths of prepared samples, that the nodes scheduled from now on have too.
+    /// Fixes the form, and the lengths of prepared samples, for the nodes that are scheduled from now on.
     pub(crate) fn settle(&mut self, scheduled: &TransformSchedule) {
         let TransformSchedule { form, reason, lengths, .. } = scheduled;
         self.lengths = self.lengths.or(*lengths);
@@ -119,10 +116,8 @@ impl TransformTerms {
     }
 }
 
-/// Why nothing can be compared.
 const NOT_MEASURED: &str = "the time of a transform was not measured";
 
-/// How a node with these tiers transforms.
 pub(super) fn transform(
     terms: &TransformTerms,
     offer: &Offer,
@@ -205,7 +200,6 @@ pub(crate) fn may_depend_on_own_lengths(job: &Job, terms: &Terms, offer: &Offer)
     }
 }
 
-/// Whether the form is not to be chosen any more.
 pub(super) fn is_settled(terms: &Terms) -> bool {
     terms.transform.as_ref().is_some_and(|it| it.settled.is_some())
 }
@@ -217,12 +211,11 @@ pub(super) fn with_stored(terms: &Terms, reason: String) -> Terms {
     Terms { transform, ..terms.clone() }
 }
 
-/// Whether a tier with this role keeps used samples.
 fn keeps(role: Role) -> bool {
     matches!(role, Role::Retention | Role::RetentionAndLookAhead)
 }
 
-/// What this node and those that share with it can hold.
+/// The rooms of this node and of those that share with it.
 fn rooms(terms: &TransformTerms, offer: &Offer, tiers: &[ScheduledTier]) -> Vec<Room> {
     let found = |tier: &ScheduledTier| -> Option<&FoundTier> {
         offer.tiers.get(usize::try_from(tier.offered).ok()?)

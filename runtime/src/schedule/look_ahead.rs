@@ -23,7 +23,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// The phases of a job; `None` if it does not declare them.
+    /// `None` if the job does not declare them.
     #[must_use]
     pub fn of(job: &Job, demand: &Demand) -> Option<Self> {
         let step_time = demand.step_time?;

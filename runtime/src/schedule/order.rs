@@ -13,7 +13,6 @@ use tierfeed_resource_gatherer::classify::{Profile, RATIO_MAX, classify};
 const ORDINALS: [&str; 10] =
     ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"];
 
-/// What the classification looks at.
 pub(super) fn profile(kind: Kind, figures: &Figures) -> Profile {
     Profile::stated(kind, figures.latency, figures.bandwidth)
 }

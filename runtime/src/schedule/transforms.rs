@@ -1,4 +1,4 @@
-//! What the transform of a job asks of a node: workers, room in staging, and what its session works by.
+//! The demands of a job's transform on a node: workers, room in staging, and the settings of its session.
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -19,7 +19,8 @@ use tierfeed_workload_analyzer::{
     job::{CachedForm, Threads, Transform},
 };
 
-/// How many cores the agent of a node may use for transforms, by the job and what this process may use.
+/// The number of cores that the agent of a node may use for transforms, by the job and by what this process
+/// may use.
 #[must_use]
 pub(crate) fn threads(job: &Job) -> NonZeroU32 {
     match job.threads {
@@ -56,7 +57,6 @@ pub(crate) fn with_transform(
     settings.with_rows(job.pipelines().map(|pipeline| pipeline.map(row_of)).collect())
 }
 
-/// What the samples of a dataset with this pipeline become.
 fn row_of(pipeline: &Pipeline) -> Row {
     Row {
         len: Bytes(pipeline.row_bytes()),
@@ -67,8 +67,8 @@ fn row_of(pipeline: &Pipeline) -> Row {
     }
 }
 
-/// What is taken for the lengths of prepared samples, in a sentence: where tiers hold these, their lengths are their
-/// own, and those are not known as `prepared`.
+/// The assumption on the lengths of prepared samples, in a sentence; `None` unless tiers hold these, each has
+/// its own length, and those are not known as `prepared`.
 pub(crate) fn assumed_lengths(
     job: &Job,
     transforming: Option<Transforming>,
@@ -94,8 +94,8 @@ pub(super) fn fixed(transform: &Transform) -> Option<Bytes> {
 }
 
 /// Bytes that a sample needs in staging beside its stored ones: its row, the prepared form, which may be the
-/// longer one, and a second row of the table for its stored bytes if trainers get them. What prepared samples of
-/// own lengths need a node tells with its offer.
+/// longer one, and a second row of the table for its stored bytes if trainers get them. A node tells with its
+/// offer what prepared samples of own lengths need.
 #[must_use]
 pub(crate) fn staged_bytes(job: &Job) -> u64 {
     let of = |pipeline: &Pipeline| {

@@ -11,14 +11,12 @@ pub(crate) const PING_EVERY: Duration = Duration::from_secs(10);
 /// A ping that is not answered within this time closes the connection.
 pub(crate) const PONG_WITHIN: Duration = Duration::from_secs(10);
 
-/// The interval of pings, and the deadline of their answers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pings {
     pub(crate) every: Duration,
     pub(crate) answered_within: Duration,
 }
 
-/// The pings that a manager sends to agents.
 pub(crate) const PINGS: Pings = Pings { every: PING_EVERY, answered_within: PONG_WITHIN };
 
 const PROBE_AFTER: Duration = Duration::from_secs(10);

@@ -23,7 +23,6 @@ use tokio::{
     net::{UnixListener, UnixSocket, UnixStream},
 };
 
-/// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
 /// Connections of one socket that wait to be closed; beyond, none is accepted.
@@ -38,10 +37,6 @@ pub struct LocalSocket {
 
 impl LocalSocket {
     /// Listens at a new socket file that only its owner can reach. Replaces an existing file.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be created.
     pub fn bind(path: &Path) -> io::Result<Self> {
         let socket = UnixSocket::new_stream()?;
         let descriptors = Descriptors::refused_by(&socket);
@@ -59,11 +54,7 @@ impl LocalSocket {
         Ok(Self { socket, descriptors })
     }
 
-    /// The listener that accepts its connections. Must be called within a tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// If the system calls fail.
+    /// Must be called within a tokio runtime.
     pub fn into_listener(self) -> io::Result<LocalListener> {
         let Self { socket, descriptors } = self;
         // It listens already; a second call with the same number changes nothing.
@@ -72,7 +63,6 @@ impl LocalSocket {
     }
 }
 
-/// A listening socket with a file.
 #[derive(Debug)]
 pub struct LocalListener {
     listener: UnixListener,
@@ -81,7 +71,7 @@ pub struct LocalListener {
 }
 
 impl LocalListener {
-    /// Listens at a new socket file ([`LocalSocket::bind`]). Must be called within a tokio runtime.
+    /// Must be called within a tokio runtime.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
         LocalSocket::bind(path)?.into_listener()
     }
@@ -101,7 +91,6 @@ impl LocalListener {
     }
 }
 
-/// A connection to a process of this host.
 #[derive(Debug)]
 pub struct LocalStream {
     /// `None` only while it is dropped.
@@ -111,11 +100,6 @@ pub struct LocalStream {
 }
 
 impl LocalStream {
-    /// Whether a process of this user connected.
-    ///
-    /// # Errors
-    ///
-    /// If the system call fails.
     pub fn is_of_same_user(&self) -> io::Result<bool> {
         Ok(Uid::from_raw(self.stream().peer_cred()?.uid()) == Uid::effective())
     }

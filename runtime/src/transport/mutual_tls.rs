@@ -13,27 +13,22 @@ use super::token::Token;
 
 const PURPOSE: &[u8] = b"control plane, Ed25519, version 1";
 
-/// The TLS settings of both roles, for one token.
 #[derive(Debug, Clone)]
 pub struct Credentials {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
 }
 
-/// Why a connection was not secured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The other end proved another token, or refused this one.
     #[error("the other end has another token")]
     OtherToken,
-    /// The other end does not speak TLS.
     #[error("the other end does not speak TLS")]
     NotTls,
-    /// The other end speaks TLS, but not version 1.3 with the key of a token.
     #[error("the other end does not speak TLS 1.3 with the key of a token: {0}")]
     Protocol(#[source] Error),
-    /// The connection was lost.
     #[error("the connection was lost: {0}")]
     Lost(#[source] io::Error),
 }
@@ -50,11 +45,6 @@ impl Credentials {
         Self { server, client }
     }
 
-    /// The handshake of the server.
-    ///
-    /// # Errors
-    ///
-    /// [`HandshakeError`]
     pub async fn accept(
         &self,
         stream: TcpStream,
@@ -63,12 +53,7 @@ impl Credentials {
         acceptor.accept(stream).await.map_err(HandshakeError::of)
     }
 
-    /// The handshake of the client. Its success does not show that the server accepted this key; data from
-    /// the server does.
-    ///
-    /// # Errors
-    ///
-    /// [`HandshakeError`]
+    /// Its success does not show that the server accepted this key; data from the server does.
     pub async fn connect(
         &self,
         stream: TcpStream,

@@ -23,40 +23,19 @@ const SALT: &[u8] = b"tierfeed";
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; BYTES]);
 
-/// Why a token cannot be read, written or generated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// The text is no token.
     #[error("a token is {} hexadecimal digits, this has {found} characters or others", BYTES * 2)]
-    Malformed {
-        /// Characters of the text.
-        found: usize,
-    },
-    /// The file cannot be read or written.
+    Malformed { found: usize },
     #[error("{}: {source}", .path.display())]
-    Io {
-        /// The file of the failed call.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// Others could have read the token.
+    Io { path: PathBuf, source: io::Error },
     #[error("{}: mode {mode:03o}; only its owner may read a token: chmod 600", .path.display())]
-    Exposed {
-        /// The token file.
-        path: PathBuf,
-        /// The permission bits of the file.
-        mode: u32,
-    },
+    Exposed { path: PathBuf, mode: u32 },
 }
 
 impl Token {
     /// A new token from the system's random source.
-    ///
-    /// # Errors
-    ///
-    /// [`TokenError::Io`] if the system has none.
     pub fn generate() -> Result<Self, TokenError> {
         random().map(Self)
     }
@@ -91,7 +70,6 @@ impl Token {
         writeln!(file, "{}", self.to_hex()).map_err(failed)
     }
 
-    /// The text for a file.
     #[must_use]
     pub fn to_hex(&self) -> String {
         let mut text = String::with_capacity(BYTES * 2);
@@ -133,10 +111,6 @@ impl Token {
 }
 
 /// A random number that distinguishes the processes that work as one node.
-///
-/// # Errors
-///
-/// [`TokenError::Io`] if the system has no random source.
 pub fn incarnation() -> Result<u64, TokenError> {
     random().map(u64::from_ne_bytes)
 }

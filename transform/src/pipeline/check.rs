@@ -21,7 +21,6 @@ const STEPS_MAX: usize = 32;
 /// The longest side of what a step yields: that of JPEG and WebP.
 const SIDE_MAX: u64 = 65_500;
 
-/// Dimensions of an array.
 const DIMENSIONS_MAX: u64 = 16;
 
 /// The longest row, and the longest prepared form: staging holds some batches of them.
@@ -165,7 +164,6 @@ fn keys(step: &StepFile) -> Vec<&'static str> {
     all.into_iter().filter_map(|(key, is_typed)| is_typed.then_some(key)).collect()
 }
 
-/// The one key of a step.
 fn key(at: At, step: &StepFile) -> Result<&'static str, PipelineError> {
     match keys(step)[..] {
         [key] => Ok(key),
@@ -384,7 +382,7 @@ fn normalized(at: At, file: &NormalizeFile, channels: u32) -> Result<Normalize, 
     Ok(Normalize { mean: file.mean.clone(), std: file.std.clone() })
 }
 
-/// What an image becomes, and what of it can be kept.
+/// The output of the steps for an image, and the prepared form if one can be kept.
 fn images_output(
     images: Images,
     limits: Limits,
@@ -425,8 +423,8 @@ fn images_output(
     Ok((Work::Images(images), output, prepared))
 }
 
-/// The image before the first step that draws. An image that is decoded at the scale of a later resize has other
-/// pixels than one that is decoded whole, so then nothing is kept.
+/// The image before the first step that draws. An image that is decoded at the scale of a later resize has
+/// other pixels than one that is decoded whole, so then nothing is kept.
 fn before_draws(images: &Images, steps_done: usize, size: Option<Size>) -> Option<Prepared> {
     let is_resize = |step: &Step| matches!(step, Step::Resize(_));
     let is_resized = images.steps[..steps_done].iter().any(is_resize);

@@ -17,7 +17,6 @@ pub(super) fn cut(message: &str) -> &str {
     &message[..end.unwrap_or(0)]
 }
 
-/// A packet that is being written.
 pub(super) struct Writer(pub(super) Vec<u8>);
 
 impl Writer {

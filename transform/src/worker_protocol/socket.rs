@@ -16,7 +16,6 @@ use rustix::{
 
 use super::{PACKET_BYTES_MAX, PacketError};
 
-/// One attempt to receive.
 #[derive(Debug)]
 pub enum Arrival<T> {
     /// A packet, with the descriptor that came with it.

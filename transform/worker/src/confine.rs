@@ -2,9 +2,9 @@
 //!
 //! A sample may come from a hostile author, and decoders are large parsers in C. If one is exploited, the
 //! process can open no file, start no program, reach no network and touch no other process, and takes no more
-//! memory and descriptors than the limits here. Both Landlock (Linux 5.13; TCP from 6.7 on) and a filter of system
-//! calls see to it. It has no terminal, to which it could type commands, and no capability, also of root. What it
-//! can do is to write into the memory that it maps: rows and inputs of its node.
+//! memory and descriptors than the limits here. Both Landlock (Linux 5.13; TCP from 6.7 on) and a filter of
+//! system calls see to it. It has no terminal, to which it could type commands, and no capability, also of
+//! root. What it can do is to write into the memory that it maps: rows and inputs of its node.
 
 mod system_calls;
 
@@ -30,13 +30,10 @@ const BYTES_PER_PIXEL: u64 = 16;
 /// Number of open descriptors: each memory is closed once it is mapped.
 const FILES_MAX: u64 = 64;
 
-/// Why the process cannot be confined.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// The system refused a limit.
     #[error("cannot set a limit on this process: {0}")]
     Limit(#[source] io::Error),
-    /// The system keeps capabilities.
     #[error("cannot give up the capabilities of this process: {0}")]
     Capabilities(#[from] CapsError),
     /// The kernel supports filters of system calls and refuses this one.

@@ -36,26 +36,21 @@ use tierfeed_units::Bytes;
 
 use crate::confine::{self, ConfineError};
 
-/// The bytes of a sample, and what chooses its draws.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
     /// Its number in the dataset.
     pub sample: u64,
-    /// The epoch.
     pub epoch: u32,
-    /// The form of the bytes.
     pub form: InputForm,
-    /// The bytes.
     pub bytes: &'a [u8],
 }
 
-/// Turns samples into rows.
 pub trait Apply {
     /// Writes the row of a sample, all of it, and its prepared form if a place is given for it.
     ///
     /// # Errors
     ///
-    /// Why the sample cannot be transformed.
+    /// A [`Defect`] if the sample cannot be transformed.
     fn apply(
         &mut self,
         input: &Input<'_>,
@@ -75,41 +70,28 @@ impl Apply for Box<dyn Apply> {
     }
 }
 
-/// Why a worker ended that should not have.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The starter sent what no starter sends.
     #[error("a packet to a transform worker: {0}")]
     Packet(#[from] PacketError),
-    /// The first packet was something else.
     #[error("no setup came; `tierfeed` starts this command itself")]
     NoSetup,
-    /// Memory could not be mapped.
     #[error("arena {}: {source}", .arena.0)]
-    Map {
-        /// The arena.
-        arena: ArenaId,
-        /// Why.
-        source: MapError,
-    },
-    /// There are too many arenas, or one came without its memory.
+    Map { arena: ArenaId, source: MapError },
     #[error("arena {}: no descriptor came with it, or there are {ARENAS_MAX} others", .0.0)]
     Arena(ArenaId),
-    /// The worker could not wait for its socket and its starter.
     #[error("a transform worker cannot wait for packets: {0}")]
     System(#[from] io::Error),
-    /// The process could not be confined.
     #[error(transparent)]
     Confine(#[from] ConfineError),
-    /// The pipeline cannot be applied.
     #[error("{0}")]
     Unfit(String),
 }
 
 /// Serves at `socket` until the other side closes it or its process ends.
 ///
-/// `prepare` makes what the pipeline of the setup says.
+/// `prepare` makes the transform of the setup.
 ///
 /// # Errors
 ///
@@ -240,9 +222,9 @@ impl Buffers {
         apply.apply(&input, row, keep).map_err(Outcome::Untransformable)
     }
 
-    /// Copies the row to its place, and then the prepared form, of which it returns the checksum. A form that is
-    /// not as long as was foreseen is not kept: the file has changed since the scan of heads, or its head states no
-    /// size.
+    /// Copies the row to its place, and then the prepared form, of which it returns the checksum. A form that
+    /// is not as long as was foreseen is not kept: the file has changed since the scan of heads, or its head
+    /// states no size.
     fn store(
         &self,
         arena: &View,
@@ -262,14 +244,12 @@ impl Buffers {
     }
 }
 
-/// The connection to the starter.
 struct Packets {
     socket: OwnedFd,
     starter: Option<OwnedFd>,
     buffer: Vec<u8>,
 }
 
-/// The starter is gone.
 struct Gone;
 
 impl Packets {
@@ -277,7 +257,7 @@ impl Packets {
         Self { socket, starter: None, buffer: vec![0; PACKET_BYTES_MAX] }
     }
 
-    /// Ends the connection with this process, too.
+    /// Lets the connection end with the process `starter` too.
     fn watch(&mut self, starter: u32) -> Result<(), Gone> {
         let pid = i32::try_from(starter).ok().and_then(Pid::from_raw).ok_or(Gone)?;
         match pidfd_open(pid, PidfdFlags::empty()) {
@@ -322,7 +302,6 @@ impl Packets {
     }
 }
 
-/// The time of a processor that this thread has had.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))

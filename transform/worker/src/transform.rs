@@ -32,57 +32,32 @@ enum Steps {
     Tokens(Tokens),
 }
 
-/// Why a sample cannot be transformed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransformError {
-    /// The image is none, or damaged, or too large.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The image is too small.
     #[error(transparent)]
     Smaller(#[from] SmallerThanCrop),
-    /// A step would make an image of it that is too large.
     #[error(
         "a step would make an image of {width} x {height} pixels of it, and {pixels_max} in all are allowed (`limits: {{ pixels }}`)"
     )]
-    TooLarge {
-        /// Its width in pixels.
-        width: u32,
-        /// Its height in pixels.
-        height: u32,
-        /// The limit.
-        pixels_max: u64,
-    },
-    /// The field that is transformed is not there.
+    TooLarge { width: u32, height: u32, pixels_max: u64 },
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// The array is none, or another than the job says.
     #[error(transparent)]
     Array(#[from] ArrayError),
-    /// The tokens are fewer or more than the job says.
     #[error(transparent)]
     Tokens(#[from] TokensError),
-    /// What was kept is not what this pipeline keeps.
     #[error("the prepared form has {found} bytes, and {expected} are right")]
-    Prepared {
-        /// How many there are.
-        found: usize,
-        /// How many there should be.
-        expected: u64,
-    },
-    /// What was kept is no image with its size before it.
+    Prepared { found: usize, expected: u64 },
     #[error(
         "the prepared form has {found} bytes, which are not those of an image with its size before it"
     )]
-    NotPrepared {
-        /// How many there are.
-        found: usize,
-    },
+    NotPrepared { found: usize },
 }
 
 impl TransformError {
-    /// What kind of defect it is.
     fn kind(&self) -> DefectKind {
         match self {
             Self::Decode(DecodeError::TooLarge { .. }) | Self::TooLarge { .. } => {
@@ -100,7 +75,6 @@ impl TransformError {
 }
 
 impl Transform {
-    /// The pipeline of a job with this seed.
     #[must_use]
     pub fn new(pipeline: Pipeline, seed: u64) -> Self {
         let steps = match pipeline.work() {
@@ -111,9 +85,9 @@ impl Transform {
         Self { pipeline, seed, steps }
     }
 
-    /// Writes the row of a sample, and what of it can be kept, if a place is given for that.
+    /// Writes the row of a sample, and its prepared form if a place is given for it.
     ///
-    /// What of `row` is behind the row becomes 0.
+    /// The bytes of `row` behind the row become 0.
     ///
     /// # Errors
     ///
@@ -170,7 +144,6 @@ pub struct Transforms {
 }
 
 impl Transforms {
-    /// For the pipelines of a job with this seed.
     #[must_use]
     pub fn new(pipelines: Vec<DatasetPipeline>, seed: u64) -> Self {
         let of = pipelines.into_iter().map(|it| {
@@ -198,7 +171,7 @@ impl Apply for Transforms {
     }
 }
 
-/// Takes the row as it was kept.
+/// Copies a prepared form that is the row itself.
 fn take(bytes: &[u8], row: &mut [u8]) -> Result<(), TransformError> {
     if bytes.len() != row.len() {
         let expected = row.len() as u64;

@@ -103,7 +103,6 @@ fn system_call(number: &[u8]) -> String {
     format!("call {number}: {made}, {}", io::Error::last_os_error())
 }
 
-/// Makes rows of images.
 struct Real(Transform);
 
 impl Apply for Real {
@@ -117,7 +116,7 @@ impl Apply for Real {
     }
 }
 
-/// The C library offers it for threads of the same process only.
+/// The C library offers this call for threads of the same process only.
 #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
 fn signal_thread_of_parent() {
     let parent = getppid().map_or(0, |it| it.as_raw_nonzero().get());

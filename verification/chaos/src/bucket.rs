@@ -7,10 +7,8 @@ use std::{
 };
 use tierfeed_harness::s3_server::S3Server;
 
-/// The prefix of the objects' keys.
 pub(crate) const PREFIX: &str = "data";
 
-/// A fault of the object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreFault {
     /// Every request is refused (503).
@@ -34,7 +32,6 @@ impl StoreFault {
     }
 }
 
-/// The bucket of a campaign.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     server: S3Server,
@@ -42,18 +39,15 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Starts a server of the files below `folder`.
     pub(crate) fn serve(program: &Path, folder: &Path) -> anyhow::Result<Self> {
         let arguments = ["--folder".as_ref(), folder.as_os_str(), OsStr::new(PREFIX)];
         Ok(Self { server: S3Server::start(program, arguments)?, faults_begun: AtomicU64::new(0) })
     }
 
-    /// Where the server listens, as a URL.
     pub(crate) fn endpoint(&self) -> &str {
         &self.server.endpoint
     }
 
-    /// The process of the server.
     pub(crate) fn pid(&self) -> u32 {
         self.server.pid()
     }
@@ -68,7 +62,6 @@ impl Bucket {
         Ok(number)
     }
 
-    /// Ends the fault of this number.
     pub(crate) fn end(&self, number: u64) -> anyhow::Result<()> {
         self.server.send(&format!("end {number}\n"))
     }

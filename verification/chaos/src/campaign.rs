@@ -1,4 +1,4 @@
-//! A campaign: makes a testbed, trains on it, injects faults, and checks what came of it.
+//! A campaign: makes a testbed, trains on it, injects faults, and checks the result.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -21,17 +21,13 @@ use crate::{
     traffic::Traffic,
 };
 
-/// Files of the dataset.
 const FILES: u64 = 300;
 
-/// How long a rank computes in a step.
 const STEP: Duration = Duration::from_millis(20);
 
-/// A fault that was drawn so often should have taken place at least once.
+/// A fault that was drawn this often should have taken place at least once.
 const DRAWN_MIN: u64 = 3;
 
-/// Runs a campaign.
-///
 /// # Errors
 ///
 /// If the folder cannot be written or a process cannot be started. What goes wrong in the campaign itself is
@@ -116,7 +112,6 @@ fn untested(controller: &Controller<'_>) -> Vec<String> {
 }
 
 impl Outcome {
-    /// Compares the records of the trainers with the order.
     fn add_records(&mut self, testbed: &Testbed) -> anyhow::Result<()> {
         let index = Index::open(&testbed.manager_dir().join("dataset.index"))?;
         let order = Job::load(&testbed.job())?.order(index.len())?;
@@ -136,7 +131,6 @@ impl Outcome {
         Ok(())
     }
 
-    /// Adds what the controller counted and measured.
     fn add_measurements(&mut self, controller: &Controller<'_>) {
         self.faults.clone_from(&controller.injected);
         self.fault_count = self.faults.values().sum();
@@ -154,7 +148,7 @@ impl Outcome {
         self.violations.extend(measurements.iter().filter_map(Measurement::leak).take(10));
     }
 
-    /// Checks how the agent coped with memory that was short `pressures` times.
+    /// Checks the reaction of the agent to memory that was short `pressures` times.
     fn add_memory(&mut self, testbed: &Testbed, pressures: u64) {
         if let Ok(cgroup) = &testbed.cgroup {
             let (killed, swapped) = (cgroup.oom_kills(), Bytes(cgroup.swapped_bytes()));

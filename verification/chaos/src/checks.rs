@@ -50,18 +50,14 @@ const KEPT_FILES: [&str; 12] = [
     "schedules.jsonl",
 ];
 
-/// The resources of a process at a moment without faults.
 #[derive(Debug, Clone)]
 pub(crate) struct Measurement {
-    /// The role of the process.
     pub(crate) role: String,
-    /// Seconds since the campaign began.
     pub(crate) at_s: f64,
-    /// Which process of this role it is: 1 for the first.
+    /// The number of the process among those of its role: 1 for the first.
     pub(crate) incarnation: u32,
-    /// What the kernel says.
     pub(crate) held: Footprint,
-    /// What the metrics of an agent say about its tiers; `None` for other roles.
+    /// The tiers by the metrics of an agent; `None` for other roles.
     pub(crate) tier_usage: Option<TierUsage>,
 }
 
@@ -89,10 +85,8 @@ impl Measurement {
 /// The resources of a role at the beginning and at the end of its longest-lived process.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Growth {
-    /// The role of the process.
     #[serde(rename = "part")]
     pub(crate) role: String,
-    /// The time between the first and the last measurement, in seconds.
     pub(crate) over_s: f64,
     /// Medians of the first third of the measurements.
     pub(crate) first: Footprint,
@@ -125,7 +119,7 @@ impl Growth {
         Some(Self { role: role.to_owned(), over_s, first, last })
     }
 
-    /// Sentences about what grew more than it may beside so many other nodes.
+    /// Sentences about resources that grew more than they may beside `peers` other nodes.
     pub(crate) fn excess(&self, peers: u32) -> Vec<String> {
         let descriptors_max = DESCRIPTOR_GROWTH_MAX + u64::from(peers) * CONNECTIONS_PER_PEER;
         let limits = [
@@ -158,7 +152,6 @@ fn median(measurements: &[&Measurement]) -> Footprint {
     }
 }
 
-/// The names in `/dev/shm`.
 pub(crate) fn shared_memory() -> BTreeSet<String> {
     let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -189,7 +182,7 @@ pub(crate) fn leftovers(testbed: &Testbed, shared_before: &BTreeSet<String>) -> 
     found
 }
 
-/// How often an agent gave memory back because too little was free, according to its report.
+/// The number of times that an agent gave memory back because too little was free, according to its report.
 pub(crate) fn given_back(report: &Path) -> usize {
     let text = fs::read(report).unwrap_or_default();
     let report: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
@@ -217,7 +210,6 @@ fn processes_of(folder: &Path) -> impl Iterator<Item = (u32, String)> + use<> {
     })
 }
 
-/// A time in seconds.
 pub(crate) fn seconds(time: Duration) -> f64 {
     time.as_secs_f64()
 }

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use tierfeed_harness::clock::now;
 
-/// The time since the campaign began.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock(Instant);
 
@@ -17,7 +16,6 @@ impl Clock {
         self.0.elapsed()
     }
 
-    /// The time since `begin` on this clock.
     pub(crate) fn since(self, begin: Duration) -> Duration {
         self.now().saturating_sub(begin)
     }

@@ -10,13 +10,11 @@ use tierfeed_dataset::{
 };
 use tierfeed_object_stores::{Environment, Patience};
 
-/// Files that are held open at most.
 const OPEN_FILES_MAX: usize = 64;
 
-/// A request without an answer for so long is made again: injected faults stall the store.
+/// A request without an answer for this time is made again: injected faults stall the store.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// The source of samples.
 pub(crate) enum ColdReader {
     Files(FileSource),
     Bucket(BucketStore, Arc<Index>),
@@ -36,7 +34,7 @@ impl ColdReader {
         })
     }
 
-    /// The bytes of a sample. Fails if its object is not the one that was indexed.
+    /// Fails if the object of the sample is not the one that was indexed.
     pub(crate) fn read(&self, sample: SampleId) -> anyhow::Result<Vec<u8>> {
         match self {
             Self::Files(files) => {

@@ -46,24 +46,23 @@ const UNDISTURBED: Duration = Duration::from_secs(5);
 /// The rate before a fault is measured over this time.
 const RATE_OVER: Duration = Duration::from_secs(2);
 
-/// After this time without faults all nodes read from each other again: a node that failed again and again is not
-/// asked for so long.
+/// After this time without faults all nodes read from each other again: a node that failed again and again is
+/// not asked for that long.
 const PLACES_FOUND_WITHIN: Duration = Duration::from_secs(30);
 
-/// By so much more of what the nodes read may come from the cold store than before all faults, in percent of all: a
-/// busy machine makes reads from other nodes late.
+/// The largest increase, over the share before all faults, of the share of the read bytes that comes from the
+/// cold store, in percent of all: a busy machine makes reads from other nodes late.
 const COLD_GROWTH_MAX_PERCENT: f64 = 20.0;
 
 /// After a fault alone, the training is at the full rate within this time.
 const BACK_WITHIN: Duration = Duration::from_secs(20);
 
-/// How often the rate is looked at after a fault.
+/// Time between two looks at the rate after a fault.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Every rank gets batches from the agent again within this time after all faults ended.
 const RECOVERY_MAX: Duration = Duration::from_secs(60);
 
-/// An active fault, and how it ends.
 #[derive(Debug)]
 struct Active {
     kind: Kind,
@@ -71,32 +70,26 @@ struct Active {
     recovery: Recovery,
 }
 
-/// The controller of a campaign.
 pub(crate) struct Controller<'a> {
     settings: &'a Settings,
     pub(crate) testbed: &'a Testbed,
     clock: Clock,
     active: Vec<Active>,
     possible: Vec<Kind>,
-    /// How often each fault was drawn.
     pub(crate) drawn: BTreeMap<&'static str, u64>,
-    /// How often each fault took place.
     pub(crate) injected: BTreeMap<&'static str, u64>,
-    /// The resources of processes at moments without faults.
     pub(crate) measurements: Vec<Measurement>,
-    /// How often memory was short in the second phase, for the last agent.
+    /// The number of times that memory was short in the second phase, for the last agent.
     pub(crate) pressures: u64,
     /// The longest time until every rank was served again after all faults ended.
     pub(crate) recovery_max: Duration,
-    /// The waits of trainers beside a hostile client.
     pub(crate) interference: Interference,
-    /// What faults cost that were injected alone, by kind.
+    /// The cost of faults that were injected alone, by kind.
     pub(crate) costs: BTreeMap<&'static str, Costs>,
-    /// Where the bytes of batches of all nodes came from before the first fault.
+    /// The sources of the bytes of batches of all nodes before the first fault.
     pub(crate) undisturbed: Traffic,
     /// The same in the second half of the phase without faults, after all.
     pub(crate) quiet: Traffic,
-    /// Violations of promises, found between rounds.
     pub(crate) violations: Vec<String>,
 }
 
@@ -184,7 +177,6 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    /// What was read for batches on all nodes.
     fn traffic(&self) -> anyhow::Result<Traffic> {
         let of_node = |node| Ok(Traffic::parse(&metrics(&self.observe_socket(node))?));
         self.testbed
@@ -198,7 +190,7 @@ impl<'a> Controller<'a> {
         self.testbed.agent_dir(node).join("observe.sock")
     }
 
-    /// Injects a fault alone, and measures how long the training takes until it is at the full rate again.
+    /// Injects a fault alone, and measures the time until the training is at the full rate again.
     fn measure_cost(&mut self, fault: Fault, supervisor: &mut Supervisor) -> anyhow::Result<()> {
         let mut pace = Pace::watch(self.testbed)?;
         self.pass(RATE_OVER, supervisor)?;
@@ -240,7 +232,6 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    /// Measures the resources of a process.
     fn measure(&mut self, role: Role, supervisor: &Supervisor) -> anyhow::Result<()> {
         let before = self.tier_usage(role)?;
         let is_gone = || format!("{} runs while no fault is active", role.name());
@@ -306,7 +297,6 @@ impl<'a> Controller<'a> {
         self.pass(fault.pause, supervisor)
     }
 
-    /// Injects a fault, if that is possible now.
     fn begin(&mut self, fault: Fault, supervisor: &mut Supervisor) -> anyhow::Result<bool> {
         let address = supervisor.address();
         let recovery = self.injector(address.as_deref()).inject(fault, supervisor)?;

@@ -14,10 +14,8 @@ use nix::sys::signal::Signal;
 
 use crate::role::Role;
 
-/// The variable that names the failpoint to a process.
 const VARIABLE: &str = "TIERFEED_DRILL";
 
-/// The exit code of a process that panicked.
 const EXIT_CODE: i32 = 101;
 
 /// Failpoints that threads of an agent pass while it serves, and the least passes before the panic.
@@ -37,20 +35,17 @@ const OF_AGENT_WITH_BUCKET: [(&str, u64); 6] = [
 /// As [`OF_AGENT`], for a manager.
 const OF_MANAGER: [(&str, u64); 2] = [("manager", 3), ("accept", 0)];
 
-/// A failpoint is passed at most 1 + this many times as often as at least.
+/// A failpoint is passed at most 1 + this many times its least number of passes.
 const PASSES_FACTOR: u64 = 4;
 
-/// What became of a process with a failpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It runs, or starts.
     Armed,
     Panicked,
     /// Another fault ended it before.
     Preempted,
 }
 
-/// A place at which a thread panics, and what became of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct Failpoint {
     place: &'static str,
@@ -59,7 +54,6 @@ pub(crate) struct Failpoint {
 }
 
 impl Failpoint {
-    /// The failpoint of a role that `target` selects.
     pub(crate) fn select(role: Role, has_bucket: bool, target: u64) -> Self {
         let places = match (role, has_bucket) {
             (Role::Manager, _) => &OF_MANAGER[..],
@@ -97,7 +91,6 @@ impl Failpoint {
         is_panic
     }
 
-    /// Records that another fault ended the process.
     pub(crate) fn note_kill(&self) {
         if self.state() == State::Armed {
             self.state.set(State::Preempted);

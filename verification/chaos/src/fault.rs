@@ -16,13 +16,13 @@ const PRESSURE_MIN: Duration = Duration::from_secs(2);
 /// Attaching strace takes a moment, and some calls are seldom made.
 const FAILING_MIN: Duration = Duration::from_secs(1);
 
-/// A node that is silent for longer than the manager waits is gone for the others.
+/// A stretched fault may silence a node for longer than the manager waits; then the node is gone for the
+/// others.
 const ALONE_STRETCH_MAX: u64 = 5;
 
 /// Longer than a read from another node may take.
 const OUTAGE_MIN: Duration = Duration::from_secs(2);
 
-/// The kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     AgentKilled,
@@ -56,7 +56,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order of the report.
+    /// In the order of the report.
     pub(crate) const ALL: [Self; 28] = [
         Self::AgentKilled,
         Self::TrainerKilled,
@@ -88,7 +88,6 @@ impl Kind {
         Self::WorkersStopped,
     ];
 
-    /// The name in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::AgentKilled => "agent killed",
@@ -122,12 +121,11 @@ impl Kind {
         }
     }
 
-    /// Whether this fault ends the process of the agent.
     pub(crate) const fn ends_agent(self) -> bool {
         matches!(self, Self::AgentKilled | Self::TierLost | Self::AgentPanics)
     }
 
-    /// Whether this fault is injected alone too, on several nodes, to measure what it costs.
+    /// Whether this fault is also injected alone, on several nodes, to measure its cost.
     pub(crate) const fn may_be_alone(self) -> bool {
         let is_of_process = matches!(
             self,
@@ -145,7 +143,7 @@ impl Kind {
         matches!(self, Self::LinkDrops | Self::HostCutOff | Self::LinkSlow)
     }
 
-    /// Whether a job that skips what it cannot read skips good samples by this fault.
+    /// Whether this fault makes a job that skips unreadable samples skip good ones.
     const fn leaves_samples_out(self) -> bool {
         matches!(
             self,
@@ -157,7 +155,7 @@ impl Kind {
         )
     }
 
-    /// Why this fault cannot be injected in this campaign, or `None` if it can.
+    /// The reason why this fault cannot be injected in this campaign, or `None` if it can.
     pub(crate) fn obstacle(self, testbed: &Testbed) -> Option<String> {
         let has_one_node = testbed.world.nodes == 1;
         if testbed.samples == Samples::Images && self.leaves_samples_out() {
@@ -188,11 +186,10 @@ impl Kind {
     }
 }
 
-/// Which faults a schedule has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Selection {
     All,
-    /// Those that the agent survives, so that the growth of one process can be measured.
+    /// The faults that the agent survives, so that the growth of one process can be measured.
     AgentSurvives,
 }
 
@@ -209,14 +206,13 @@ impl Selection {
     }
 }
 
-/// An endless schedule of faults: each kind once, in random order, then all of them again.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     kinds: Vec<Kind>,
     draws: Draws,
-    /// Faults of nodes and of the network last up to so many times as long.
+    /// Faults of nodes and of the network last up to this many times as long.
     stretch_max: u64,
-    /// Kinds that were not drawn in this pass.
+    /// Kinds that were not drawn yet in this pass.
     left: Vec<Kind>,
 }
 
@@ -237,7 +233,6 @@ impl Schedule {
         Self { kinds, draws, stretch_max: ALONE_STRETCH_MAX, left: Vec::new() }
     }
 
-    /// The next fault of the schedule.
     pub(crate) fn draw(&mut self) -> Fault {
         if self.left.is_empty() {
             self.left.clone_from(&self.kinds);
@@ -263,30 +258,25 @@ impl Schedule {
     }
 }
 
-/// A fault of the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
     /// A random number that selects the rank, object or place that the fault affects.
     pub(crate) target: u64,
-    /// How long it lasts.
     pub(crate) duration: Duration,
-    /// The time from its begin to the begin of the next fault.
+    /// The time from the start of this fault to the start of the next.
     pub(crate) pause: Duration,
 }
 
 impl Fault {
-    /// The rank that it affects.
     pub(crate) fn rank(self, world: World) -> u32 {
         self.below(world.ranks().end)
     }
 
-    /// The node that it affects.
     pub(crate) fn node(self, world: World) -> u32 {
         self.below(world.nodes)
     }
 
-    /// A number below `end`.
     pub(crate) fn below(self, end: u32) -> u32 {
         u32::try_from(self.target % u64::from(end)).expect("below a small number")
     }

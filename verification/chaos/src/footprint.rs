@@ -9,7 +9,6 @@ use nix::sys::stat::makedev;
 use serde::Serialize;
 use tierfeed_core::tier::Kind;
 
-/// The resources of a process at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Footprint {
     /// Memory of its own (`RssAnon`), and [`Self::files`] that are memory.
@@ -20,7 +19,6 @@ pub(crate) struct Footprint {
     pub(crate) descriptors: u64,
     /// Unnamed files that are no chunks, open or only mapped, each counted once: staging, rings, buffers.
     pub(crate) files: u64,
-    /// Threads of the process.
     pub(crate) threads: u64,
 }
 
@@ -52,7 +50,6 @@ pub(crate) fn of(pid: u32) -> Option<Footprint> {
     })
 }
 
-/// What a descriptor or a mapping refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FileKind {
     /// A chunk of a tier, or all chunks of a tier that trainers read.

@@ -37,36 +37,27 @@ use tierfeed_handoff::{Client, ConnectError, Hello, PROTOCOL, Reply, RequestErro
 
 use crate::clock::Clock;
 
-/// How long it waits for an agent, which may be stopped or gone.
+/// Time to wait for an agent, which may be stopped or gone.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Silent connections that it keeps open; beyond that it closes the oldest.
 const SILENT_MAX: usize = 128;
 
-/// How often an attack repeats its call.
 const REPETITIONS: u32 = 50;
 
-/// What to attack, and for how long.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// Where the agent listens.
     pub(crate) socket: PathBuf,
-    /// Where the manager listens.
     pub(crate) manager: Option<String>,
-    /// The rank that it may have.
     pub(crate) rank: u32,
-    /// For how long it attacks.
     pub(crate) time: Duration,
-    /// The seed of its attacks.
     pub(crate) seed: u64,
 }
 
-/// The attacks that it made.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct Tally {
-    /// The number of attacks by kind.
     pub(crate) moves: BTreeMap<String, u64>,
-    /// How often it was accepted as a rank of another process.
+    /// The number of times that it was accepted as a rank of another process.
     pub(crate) impersonations: u64,
 }
 
@@ -86,7 +77,6 @@ enum Attack {
     OpenSilent,
     /// Overwrites its staging memory while batches arrive there.
     OverwriteStaging,
-    /// Connects and disconnects at once.
     Reconnect,
 }
 
@@ -116,7 +106,6 @@ impl Attack {
     }
 }
 
-/// Attacks until the time is over.
 pub(crate) fn attack(settings: &Settings) -> Tally {
     let clock = Clock::start();
     let mut hostile = Hostile {

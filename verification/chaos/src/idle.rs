@@ -30,29 +30,19 @@ const SETTLE: Duration = Duration::from_secs(3);
 
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
-/// What is started, where, and for how long it is watched.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// The programs that it starts.
     pub(crate) programs: Programs,
-    /// Where files are made, and removed afterwards.
     pub(crate) folder: PathBuf,
-    /// For how long the agent is watched.
     pub(crate) time: Duration,
 }
 
-/// The CPU time of an idle agent and its manager.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Outcome {
-    /// For how long the agent was watched.
     pub(crate) time_s: f64,
-    /// CPU time of the agent.
     pub(crate) agent_cpu_s: f64,
-    /// CPU time of the manager.
     pub(crate) manager_cpu_s: f64,
-    /// The share of a core that the agent used.
     pub(crate) agent_share: f64,
-    /// The share of a core that is allowed.
     pub(crate) share_max: f64,
 }
 
@@ -94,7 +84,6 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     })
 }
 
-/// The outcome for people.
 #[must_use]
 pub(crate) fn table(outcome: &Outcome) -> String {
     let percent = |of: f64| 100.0 * of / outcome.time_s;

@@ -31,25 +31,20 @@ use crate::{
     workers,
 };
 
-/// A process of this age has started up: an agent has its run directory.
+/// A process older than this has started up: an agent has its run directory.
 const STARTUP_MAX: Duration = Duration::from_secs(5);
 
-/// How long an agent has to lend memory; a stopped one does not answer.
+/// The time in which an agent has to lend memory; a stopped one does not answer.
 const LOAN_PATIENCE: Duration = Duration::from_millis(500);
-/// Memory that is borrowed at a time.
 const LOAN: Bytes = Bytes::mib(4);
 
-/// Objects that vanish or change in one fault.
 const OBJECTS_PER_FAULT: usize = 8;
 
-/// What the injection of a fault needs beside the processes.
 #[derive(Debug)]
 pub(crate) struct Injector<'a> {
     pub(crate) testbed: &'a Testbed,
     pub(crate) programs: &'a Programs,
-    /// Where the manager listens.
     pub(crate) manager: Option<&'a str>,
-    /// How much memory `tierfeed hog` takes.
     pub(crate) pressure: Bytes,
 }
 
@@ -121,7 +116,8 @@ impl Injector<'_> {
         Ok(is_killed.then_some(Recovery::Panic { role, failpoint }))
     }
 
-    /// Lets system calls of a process fail that has started up: a starting one may end when they fail.
+    /// Lets system calls of a process fail, but only after its start: a starting process may end when they
+    /// fail.
     fn fail_calls(
         &self,
         role: Role,
@@ -219,7 +215,6 @@ impl Injector<'_> {
         Ok(Some(Recovery::Orphan { fork, number, rank, restart_after: fault.duration }))
     }
 
-    /// Damages some objects, in the files or in the bucket.
     fn damage(&self, fault: Fault) -> anyhow::Result<Option<Recovery>> {
         match (&self.testbed.source, fault.kind) {
             (Source::Files, Kind::ObjectsCut) => self.displace(fault, OBJECTS_PER_FAULT, put_half),

@@ -1,5 +1,5 @@
-//! How much one hostile client and silent connections delay the trainers while no fault is active: their waits
-//! then, beside those just before.
+//! The delay of the trainers by one hostile client and silent connections while no fault is active: their
+//! waits then, beside those just before.
 
 use std::{
     collections::BTreeMap,
@@ -21,24 +21,19 @@ use crate::{
     testbed::Testbed,
 };
 
-/// How long each measurement takes.
 pub(crate) const TIME: Duration = Duration::from_secs(2);
 
-/// A rank may wait so long for a batch while another client is hostile. Batches are ready before they are
-/// requested; this is far more than one read of a batch takes, also on a busy host.
+/// The longest wait of a rank for a batch while another client is hostile. Batches are ready before they are
+/// requested; this is far more than one read of a batch takes, even on a busy host.
 pub(crate) const WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// On a busy machine, waits may be so many times what they were just before.
+/// On a busy machine, waits may be this many times those of just before.
 const WAIT_FACTOR: u32 = 4;
 
-/// The waits of trainers while one client was hostile.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Interference {
-    /// How often this was measured.
     pub(crate) count: u64,
-    /// The attacks of the hostile client, by kind.
     pub(crate) moves: BTreeMap<String, u64>,
-    /// Batches that trainers used meanwhile.
     pub(crate) batches: u64,
     /// The longest wait for one of them.
     pub(crate) wait_s_max: f64,
@@ -46,7 +41,6 @@ pub(crate) struct Interference {
     pub(crate) wait_s_max_before: f64,
     /// The largest share of the allowed wait that was used.
     pub(crate) wait_share_max: f64,
-    /// The fewest silent connections in a measurement.
     pub(crate) silent_min: u64,
     /// The longest time that manager or agent took to serve metrics meanwhile.
     pub(crate) answer_s_max: f64,
@@ -56,13 +50,11 @@ pub(crate) struct Interference {
 pub(crate) struct RecordLengths(Vec<usize>);
 
 impl RecordLengths {
-    /// The lengths at this moment.
     pub(crate) fn now(testbed: &Testbed) -> anyhow::Result<Self> {
         let lines = |rank| Ok(record::read(&testbed.record(rank))?.len());
         testbed.world.ranks().map(lines).collect::<anyhow::Result<_>>().map(Self)
     }
 
-    /// The batches that every rank used since.
     fn entries(&self, testbed: &Testbed) -> anyhow::Result<Vec<(u32, Entry)>> {
         let mut all = Vec::new();
         for (rank, mark) in (0..).zip(&self.0) {
@@ -72,7 +64,6 @@ impl RecordLengths {
         Ok(all)
     }
 
-    /// The longest wait of a rank since.
     pub(crate) fn wait_max(&self, testbed: &Testbed) -> anyhow::Result<Duration> {
         let entries = self.entries(testbed)?;
         Ok(entries.iter().map(|(_, entry)| entry.waited).max().unwrap_or_default())
@@ -127,7 +118,6 @@ impl Interference {
         violations
     }
 
-    /// Adds a measurement, and returns the violations.
     pub(crate) fn add(
         &mut self,
         testbed: &Testbed,

@@ -59,14 +59,13 @@ impl Interface {
     }
 }
 
-/// What stays free under pressure, in bytes: less than what an agent leaves free of any limit, and more than
-/// its processes take between two checks.
+/// Memory that stays free under pressure, in bytes: less than an agent leaves free of any limit, and more
+/// than its processes take between two checks.
 const HEADROOM: u64 = 10 << 20;
 
-/// As [`HEADROOM`], for an agent that starts: it has yet to allocate what it works with.
+/// As [`HEADROOM`], for an agent that starts: it still has to allocate its working memory.
 const HEADROOM_AT_START: u64 = 40 << 20;
 
-/// What the agent does when memory gets short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     Starting,
@@ -93,7 +92,7 @@ impl MemoryCgroup {
         Ok(cgroup)
     }
 
-    /// Lowers the limit to what is used and a headroom, as if a neighbour took the rest.
+    /// Lowers the limit to the usage and a headroom, as if a neighbour took the rest.
     pub(crate) fn lower_limit(&self, agent: Phase) -> io::Result<()> {
         // Without cached pages of files: an agent counts them as free, and the kernel reclaims them.
         let Interface { used, files, shared, .. } = self.interface;
@@ -106,7 +105,6 @@ impl MemoryCgroup {
         self.set_limit(used.saturating_add(headroom).min(self.limit.0))
     }
 
-    /// Sets the limit back to where it was.
     pub(crate) fn restore_limit(&self) -> io::Result<()> {
         self.set_limit(self.limit.0)
     }
@@ -120,7 +118,6 @@ impl MemoryCgroup {
         cgroup::command_in(std::slice::from_ref(&self.path), program)
     }
 
-    /// Processes that the kernel's out-of-memory killer ended.
     pub(crate) fn oom_kills(&self) -> u64 {
         self.field(self.interface.kills)
     }
@@ -132,7 +129,6 @@ impl MemoryCgroup {
         value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Bytes that were swapped out.
     pub(crate) fn swapped_bytes(&self) -> u64 {
         self.field(self.interface.swapped)
     }

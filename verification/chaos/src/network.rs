@@ -22,13 +22,13 @@ use nix::sched::{CloneFlags, unshare};
 /// The network of the hosts; its first three numbers.
 const SUBNET: [u8; 3] = [10, 77, 0];
 
-/// The number of the switch, where this process is.
+/// The number of the switch, in the namespace of this process.
 const SWITCH: u8 = 254;
 
-/// A slow link: far less than nodes and cold store give, with a queue of some requests.
+/// A slow link: far slower than nodes and cold store, with a queue of some requests.
 const SLOW: &[&str] = &["tbf", "rate", "8mbit", "burst", "16kb", "latency", "300ms"];
 
-/// Drops what arrives from the hosts in the set.
+/// Drops packets from the hosts in the set.
 const RULES: &str = "table ip chaos {
     set cut { type ipv4_addr; }
     chain arriving {
@@ -45,18 +45,15 @@ struct Host {
     namespace: File,
 }
 
-/// Hosts that reach each other over a switch.
 #[derive(Debug)]
 pub(crate) struct Network {
     hosts: Vec<Host>,
-    /// Pairs of hosts between which packets are dropped.
     cut: RefCell<BTreeSet<(u32, u32)>>,
-    /// Hosts with a slow link.
     slow: RefCell<BTreeSet<u32>>,
 }
 
 impl Network {
-    /// Moves this thread, and the processes that it starts, into a network of so many hosts.
+    /// Moves this thread, and the processes that it starts later, into a network of `hosts`.
     pub(crate) fn make(hosts: u32) -> anyhow::Result<Self> {
         for program in ["ip", "nft", "tc", "nsenter"] {
             run(program, &["-V"])?;
@@ -71,14 +68,13 @@ impl Network {
         Ok(Self { hosts, cut: RefCell::default(), slow: RefCell::default() })
     }
 
-    /// A command on a host.
     pub(crate) fn command(&self, host: u32, program: &Path) -> anyhow::Result<Command> {
         let mut command = self.host(host)?.enter();
         command.arg(program);
         Ok(command)
     }
 
-    /// Drops packets between pairs of hosts, in both directions. Returns the pairs between which none were
+    /// Drops packets between pairs of hosts, in both directions. Returns the pairs whose packets were not
     /// dropped before.
     pub(crate) fn cut(&self, pairs: &[(u32, u32)]) -> anyhow::Result<Vec<(u32, u32)>> {
         let is_new = |pair: &&(u32, u32)| self.cut.borrow_mut().insert(**pair);
@@ -87,7 +83,6 @@ impl Network {
         Ok(new)
     }
 
-    /// Lets packets pass again.
     pub(crate) fn join(&self, pairs: &[(u32, u32)]) -> anyhow::Result<()> {
         self.cut.borrow_mut().retain(|pair| !pairs.contains(pair));
         self.set_rules("delete", pairs)
@@ -114,7 +109,6 @@ impl Network {
         Ok(true)
     }
 
-    /// Gives the link of a host its rate back.
     pub(crate) fn restore_rate(&self, host: u32) -> anyhow::Result<()> {
         self.slow.borrow_mut().remove(&host);
         self.set_queues(host, "delete", &[])
@@ -180,7 +174,6 @@ impl Host {
     }
 }
 
-/// The address of a host.
 pub(crate) fn address(host: u32) -> Ipv4Addr {
     // There are far fewer hosts.
     address_of(u8::try_from(host + 1).unwrap_or(SWITCH))
@@ -205,7 +198,7 @@ fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
     complete(Command::new(program).args(arguments))
 }
 
-/// Runs a command to its end, which must be a success.
+/// Runs a command to its end, and fails if the command fails.
 fn complete(command: &mut Command) -> anyhow::Result<()> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot start {command:?}"))?;

@@ -11,40 +11,31 @@ use crate::{
     traffic::Traffic,
 };
 
-/// What came of a campaign, as it is printed in JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// The seed of the faults.
     pub(crate) seed: u64,
-    /// For how long faults were injected, in seconds.
     pub(crate) time_s: f64,
-    /// How often each fault took place.
     pub(crate) faults: BTreeMap<&'static str, u64>,
-    /// The sum over all faults.
     pub(crate) fault_count: u64,
-    /// Faults that could not be injected here, and why.
+    /// Faults that could not be injected here, with the reason.
     pub(crate) left_out: Vec<String>,
-    /// Batches that trainers used.
     pub(crate) batches: u64,
     /// Samples that trainers used and compared.
     pub(crate) samples: u64,
-    /// Batches by their source.
     pub(crate) batches_by_origin: BTreeMap<&'static str, u64>,
     /// xxh3-64 of the samples that were used.
     pub(crate) digest: String,
     /// xxh3-64 of the samples of the order.
     pub(crate) digest_expected: String,
-    /// Panics at failpoints, by failpoint.
     pub(crate) panics: BTreeMap<&'static str, u64>,
     /// Injected failures of system calls, by call and error.
     pub(crate) failed_calls: BTreeMap<String, u64>,
-    /// How often each process was started.
     pub(crate) starts: BTreeMap<String, u32>,
     /// The longest time until every rank was served again after all faults ended, in seconds.
     pub(crate) recovery_s_max: f64,
-    /// On several nodes: what faults cost that were injected alone, by kind.
+    /// On several nodes: the cost of faults that were injected alone, by kind.
     pub(crate) costs: BTreeMap<&'static str, Costs>,
-    /// On several nodes: where the bytes of their batches came from before the first fault.
+    /// On several nodes: the sources of the bytes of their batches before the first fault.
     pub(crate) undisturbed: Traffic,
     /// The same in the second half of the phase without faults, after all.
     pub(crate) quiet: Traffic,
@@ -56,7 +47,7 @@ pub(crate) struct Outcome {
     /// The growth of the longest-lived process of each role: of the agent with faults, of the others without.
     /// Chunks of tiers are compared with the metrics of the agent instead.
     pub(crate) growth: Vec<Growth>,
-    /// How often the last agent gave memory back because too little was free.
+    /// The number of times that the last agent gave memory back because too little was free.
     pub(crate) memory_given_back: usize,
     /// Sentences about promises that were not kept; empty if all were.
     pub(crate) violations: Vec<String>,
@@ -101,7 +92,6 @@ fn growth_line(growth: &Growth) -> String {
     )
 }
 
-/// The outcome as text.
 pub(crate) fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
     _ = writeln!(

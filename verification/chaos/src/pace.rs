@@ -1,5 +1,5 @@
-//! How fast a training goes on: after each fault that is injected alone, the time until all ranks get batches
-//! from their agents as fast as before it, and the time that the training lost.
+//! The rate of a training: after each fault that is injected alone, the time until all ranks get batches from
+//! their agents as fast as before it, and the time that the training lost.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,17 +23,16 @@ const FULL: f64 = 0.7;
 #[derive(Debug)]
 pub(crate) struct Pace {
     records: Vec<Growing>,
-    /// The looks of the last [`WINDOW`].
     looks: VecDeque<Look>,
 }
 
-/// What the ranks had used at a time.
+/// The batches that the ranks had used at a time.
 #[derive(Debug)]
 struct Look {
     at: Duration,
     /// Batches of each rank that its agent served.
     served: Vec<u64>,
-    /// Those that all ranks read by themselves.
+    /// Batches that all ranks read by themselves.
     alone: u64,
 }
 
@@ -49,7 +48,7 @@ struct Growing {
 }
 
 impl Pace {
-    /// From now on.
+    /// Batches that were recorded before do not count.
     pub(crate) fn watch(testbed: &Testbed) -> io::Result<Self> {
         let growing = |rank| {
             let path = testbed.record(rank);
@@ -60,7 +59,7 @@ impl Pace {
         Ok(Self { records, looks: VecDeque::new() })
     }
 
-    /// Reads what the ranks recorded since the last look.
+    /// Reads the entries that the ranks recorded since the last look.
     pub(crate) fn look(&mut self, now: Duration) -> io::Result<()> {
         self.records.iter_mut().try_for_each(Growing::read)?;
         let served = self.records.iter().map(|it| it.served).collect();
@@ -71,7 +70,7 @@ impl Pace {
         Ok(())
     }
 
-    /// Batches that the slowest rank used, wherever they came from.
+    /// Batches that the slowest rank used, from any source.
     pub(crate) fn batches(&self) -> u64 {
         self.records.iter().map(|it| it.batches).min().unwrap_or_default()
     }
@@ -81,8 +80,8 @@ impl Pace {
         self.records.iter().map(|it| it.alone).sum()
     }
 
-    /// When the last [`WINDOW`] began, if every rank was served in it at the full rate and used no other batch;
-    /// `rate` is that before the fault, in batches a second.
+    /// The start of the last [`WINDOW`], if every rank was served in it at the full rate and used no other
+    /// batch; `rate` is that before the fault, in batches a second.
     pub(crate) fn full_since(&self, rate: f64) -> Option<Duration> {
         let (first, last) = (self.looks.front()?, self.looks.back()?);
         let time = last.at.saturating_sub(first.at);
@@ -114,19 +113,16 @@ impl Growing {
     }
 }
 
-/// What a fault cost that was injected alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Cost {
     pub(crate) lasted: Duration,
     /// From its end until the rate was full again.
     pub(crate) back: Duration,
-    /// From its begin until then, less the time that the batches take which were used meanwhile.
+    /// From its begin until then, less the usual time for the batches that were used meanwhile.
     pub(crate) lost: Duration,
-    /// Batches that ranks read by themselves meanwhile.
     pub(crate) alone: u64,
 }
 
-/// What the faults of one kind cost.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Costs {
     pub(crate) count: u64,
@@ -139,7 +135,6 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Adds those of one fault.
     #[expect(clippy::cast_precision_loss, reason = "a few faults")]
     pub(crate) fn add(&mut self, cost: Cost) {
         let Cost { lasted, back, lost, alone } = cost;
@@ -156,7 +151,6 @@ impl Costs {
     }
 }
 
-/// A line for each kind.
 pub(crate) fn table(costs: &BTreeMap<&'static str, Costs>) -> String {
     let line = |(kind, it): (&&str, &Costs)| {
         format!(

@@ -13,7 +13,6 @@ use tierfeed_core::{
 };
 use xxhash_rust::xxh3::Xxh3;
 
-/// The source of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
     /// The agent served it.
@@ -24,7 +23,7 @@ pub(crate) enum Origin {
     Refused,
     /// The cold store: the agent gave no answer in time.
     Late,
-    /// The cold store: the trainer held so many batches that it could not even ask.
+    /// The cold store: the trainer held so many batches that it could not ask for another.
     Full,
 }
 
@@ -42,14 +41,12 @@ impl Origin {
     }
 }
 
-/// A batch that was used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) epoch: Epoch,
     pub(crate) step: Step,
     pub(crate) origin: Origin,
     pub(crate) samples: Vec<u32>,
-    /// How long the trainer waited for it.
     pub(crate) waited: Duration,
 }
 
@@ -103,7 +100,7 @@ pub(crate) struct Comparison {
     /// xxh3-64 of the sample numbers, u64 little-endian, rank after rank.
     pub(crate) digest: u64,
     pub(crate) digest_expected: u64,
-    /// Batches that are not the ones of the order at their place.
+    /// Batches that differ from those of the order at their place.
     pub(crate) differing: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! How each fault ends, and what is restored then.
+//! The end of each fault, and what is restored then.
 
 use std::{
     fs::{self, OpenOptions},
@@ -24,7 +24,7 @@ use crate::{
     workers,
 };
 
-/// A second agent is refused within this time, also on a busy machine.
+/// A second agent is refused within this time, even on a busy machine.
 const REFUSAL_MAX: Duration = Duration::from_secs(30);
 
 /// A trainer starts the process that keeps its socket within this time after all other faults ended.
@@ -33,38 +33,31 @@ const FORK_MAX: Duration = Duration::from_secs(30);
 /// A thread reaches a failpoint within this time, if it reaches it at all.
 const PANIC_MAX: Duration = Duration::from_secs(10);
 
-/// How a fault ends.
 #[derive(Debug)]
 pub(crate) enum Recovery {
-    /// It ends by itself.
     None,
-    /// A process was stopped and continues.
     Continue(Role),
-    /// Transform workers were stopped and continue.
     ContinueWorkers(Vec<Pid>),
     /// A file that filled a disk is removed.
     Remove(PathBuf),
-    /// A directory that was moved away is moved back.
-    MoveBack { from: PathBuf, to: PathBuf },
-    /// Objects that were replaced are restored.
+    MoveBack {
+        from: PathBuf,
+        to: PathBuf,
+    },
     Restore(Vec<Displaced>),
     /// The control group of the agent gets its memory limit back.
     RestoreLimit,
-    /// The fault of the store with this number ends.
     EndStoreFault(u64),
-    /// Memory that a client borrowed is returned.
     ReturnLoan(#[expect(dead_code, reason = "held for its drop")] Box<MemoryClient>),
-    /// A process that disturbs the others is killed.
     Kill(Child),
-    /// Silent connections are closed.
     Close(#[expect(dead_code, reason = "held for its drop")] SilentConnections),
     /// A process was started with a failpoint, and panicked by now.
-    Panic { role: Role, failpoint: Failpoint },
-    /// Packets between these hosts are not dropped any more.
+    Panic {
+        role: Role,
+        failpoint: Failpoint,
+    },
     Join(Vec<(u32, u32)>),
-    /// The link of this host gets its rate back.
     RestoreRate(u32),
-    /// System calls of a process work again.
     EndSyscallFaults(SyscallFaults),
     /// A second agent, which must have been refused.
     ExpectRefusal(Child),
@@ -72,15 +65,12 @@ pub(crate) enum Recovery {
     Orphan {
         /// The file that tells the trainer to start it.
         fork: PathBuf,
-        /// The file to which the trainer writes the number of that process.
         number: PathBuf,
         rank: u32,
-        /// The time until the trainer is restarted.
         restart_after: Duration,
     },
 }
 
-/// Whether a fault took place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     Injected,
@@ -96,7 +86,7 @@ pub(crate) struct Displaced {
 }
 
 impl Recovery {
-    /// Whether the fault can end, `late` after the end of its duration.
+    /// Whether the fault can end; `late` is the time since the end of its duration.
     pub(crate) fn is_ready(&mut self, late: Duration) -> bool {
         match self {
             Self::ExpectRefusal(child) => {
@@ -112,7 +102,7 @@ impl Recovery {
         }
     }
 
-    /// Ends the fault, and says whether it took place.
+    /// Ends the fault, and returns whether it took place.
     pub(crate) fn apply(
         self,
         supervisor: &mut Supervisor,

@@ -1,10 +1,8 @@
 //! The roles of the processes under test: a manager, an agent on each node, and a trainer for each rank.
 
-/// The nodes and ranks of a campaign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct World {
     pub(crate) nodes: u32,
-    /// Ranks of a node that are trained.
     pub(crate) ranks_per_node: u32,
     /// Ranks of the job that have no trainer; the hostile client connects as one of them.
     pub(crate) spare_ranks: u32,
@@ -14,8 +12,8 @@ impl World {
     /// One node with two ranks, and one rank for a hostile client.
     pub(crate) const ONE_NODE: Self = Self { nodes: 1, ranks_per_node: 2, spare_ranks: 1 };
 
-    /// So many nodes. Where there are several, each has one rank, and all ranks of the job are trained: nodes
-    /// hold for each other what all of them read.
+    /// With several nodes, each has one rank, and all ranks of the job are trained: nodes hold for each other
+    /// what all of them read.
     pub(crate) fn of(nodes: u32) -> Self {
         if nodes == 1 {
             return Self::ONE_NODE;
@@ -27,7 +25,6 @@ impl World {
         0..self.nodes
     }
 
-    /// The ranks that are trained.
     pub(crate) fn ranks(self) -> std::ops::Range<u32> {
         0..self.nodes * self.ranks_per_node
     }
@@ -42,13 +39,10 @@ impl World {
     }
 }
 
-/// What a process under test does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Manager,
-    /// Of this node.
     Agent(u32),
-    /// Of this rank.
     Trainer(u32),
 }
 

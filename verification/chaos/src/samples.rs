@@ -1,5 +1,5 @@
-//! What the samples of a campaign are: noise that trainers get as it is stored, or images that the agent
-//! transforms, of which some can never become a row.
+//! The samples of a campaign: noise that trainers get as it is stored, or images that the agent transforms,
+//! of which some can never become a row.
 
 use std::{
     fmt::Write as _,
@@ -26,7 +26,7 @@ pub(crate) enum Samples {
     Images,
 }
 
-/// Each image of such a number, counted up to [`CYCLE`] and from 0 again, is damaged.
+/// An image is damaged if its number modulo [`CYCLE`] is one of those that follow.
 const CYCLE: u64 = 50;
 const NO_IMAGE: u64 = 7;
 const CUT: u64 = 19;
@@ -36,7 +36,6 @@ const CLAIMS_TOO_MUCH: u64 = 31;
 const CLAIMED_SIDE: u32 = 60_000;
 
 impl Samples {
-    /// Writes an image folder of so many files.
     pub(crate) fn write(self, folder: &Path, count: u64) -> anyhow::Result<()> {
         match self {
             Self::Noise => files::write_image_folder(folder, count).map(drop),
@@ -44,7 +43,7 @@ impl Samples {
         }
     }
 
-    /// What the job says about its samples: nothing of noise. Rows are the same in all epochs.
+    /// The keys of the job for its samples; none for noise. Rows are the same in all epochs.
     pub(crate) const fn job_text(self) -> &'static str {
         match self {
             Self::Noise => "",
@@ -97,8 +96,8 @@ fn claim(path: &Path) -> anyhow::Result<()> {
     Ok(fs::write(path, bytes)?)
 }
 
-/// The checksum of the row of each object, a line each, and `-` for one that has none; `None` for a job without
-/// a transform.
+/// The checksum of the row of each object, one in a line, and `-` for an object without a row; `None` for a
+/// job without a transform.
 pub(crate) fn sums_of_rows(job: &Path, objects: &[PathBuf]) -> anyhow::Result<Option<String>> {
     let job = Job::load(job)?;
     let Some(transform) = &job.transform else { return Ok(None) };

@@ -12,9 +12,9 @@ use anyhow::{Context as _, ensure};
 
 use crate::{clock::Clock, testbed::Testbed};
 
-/// More than a manager keeps of connections that have not sent anything.
+/// A manager keeps fewer connections that have not sent anything.
 const TO_MANAGER: usize = 300;
-/// More than are served with metrics at a time.
+/// Fewer connections are served with metrics at a time.
 const TO_METRICS: usize = 50;
 
 /// An answer comes within this time while silent connections are open.
@@ -27,7 +27,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) struct SilentConnections(Vec<TcpStream>);
 
 impl SilentConnections {
-    /// Connects as often as is accepted: a process that is stopped or gone accepts no more.
+    /// Connects until no more is accepted: a process that is stopped or gone accepts none.
     pub(crate) fn open(testbed: &Testbed, manager: Option<&str>) -> Self {
         let agents = testbed.world.nodes().map(|node| testbed.agent_targets(node));
         let targets = agents.chain([testbed.manager_targets()]);

@@ -17,26 +17,25 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Makes the folder, in which no rank has made a step.
+    /// Makes the folder; no rank has made a step yet.
     pub(crate) fn make(folder: &Path, mut ranks: impl Iterator<Item = u32>) -> io::Result<()> {
         fs::create_dir(folder)?;
         ranks.try_for_each(|rank| fs::write(folder.join(rank.to_string()), 0_u64.to_le_bytes()))
     }
 
-    /// Those of a rank that has made so many.
+    /// Opens the folder for a rank that has made `made` steps.
     pub(crate) fn open(folder: &Path, rank: u32, made: u64) -> io::Result<Self> {
         let own = OpenOptions::new().write(true).open(folder.join(rank.to_string()))?;
         own.write_all_at(&made.to_le_bytes(), 0)?;
         Ok(Self { folder: folder.to_owned(), own, made })
     }
 
-    /// Tells the others of one more.
     pub(crate) fn add(&mut self) -> io::Result<()> {
         self.made += 1;
         self.own.write_all_at(&self.made.to_le_bytes(), 0)
     }
 
-    /// Whether all have made as many.
+    /// Whether all ranks have made at least as many steps as this one.
     pub(crate) fn are_even(&self) -> io::Result<bool> {
         for entry in fs::read_dir(&self.folder)? {
             let mut made = [0; 8];

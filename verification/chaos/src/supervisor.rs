@@ -1,5 +1,5 @@
-//! Starts the processes under test, a manager, an agent on each node and a trainer for each rank, and restarts each after
-//! it was killed, as job scripts and supervisors do.
+//! Starts the processes under test, a manager, an agent on each node and a trainer for each rank, and
+//! restarts each after it was killed, as job scripts and supervisors do.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// A process under test, running or to be restarted.
 #[derive(Debug)]
 struct Process {
     role: Role,
@@ -41,18 +40,16 @@ struct Process {
     /// When it started, or is to be restarted.
     since: Duration,
     starts: u32,
-    /// The failpoint of the running process.
     failpoint: Option<Failpoint>,
-    /// The failpoint of the process after it.
     next_failpoint: Option<Failpoint>,
 }
 
 /// Whether it is a failure if a process ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exits {
-    /// It is for every process.
+    /// For every process.
     Unexpected,
-    /// It is not for an agent, which does not start without the directory of its tier.
+    /// Not for an agent, which does not start without the directory of its tier.
     AgentMayFail,
 }
 
@@ -62,14 +59,13 @@ pub(crate) struct Supervisor {
     programs: Programs,
     clock: Clock,
     step: Duration,
-    /// Where the first manager listened: the ones after it listen there, too.
+    /// The address of the first manager: later ones listen there, too.
     address: Option<String>,
     processes: Vec<Process>,
     /// Processes that outlive the trainer that started them.
     orphans: Vec<Pid>,
-    /// The last line of each agent that was allowed to fail and did.
+    /// The last line of each agent that failed when it was allowed to.
     pub(crate) excused: Vec<String>,
-    /// Panics at failpoints, by failpoint.
     pub(crate) panics: BTreeMap<&'static str, u64>,
     /// Injected failures of system calls, by call and error.
     pub(crate) failed_calls: BTreeMap<String, u64>,
@@ -176,7 +172,7 @@ impl Supervisor {
         Ok(is_killed)
     }
 
-    /// Where the manager listens, or `None` before the first one did.
+    /// The address of the manager, or `None` before the first one listened.
     pub(crate) fn address(&self) -> Option<String> {
         self.address.clone()
     }
@@ -186,7 +182,6 @@ impl Supervisor {
         self.orphans.push(orphan);
     }
 
-    /// Kills the processes that outlived their trainers.
     pub(crate) fn kill_orphans(&mut self) {
         for orphan in self.orphans.drain(..) {
             // An error means that it ended before.
@@ -201,13 +196,12 @@ impl Supervisor {
         Ok(true)
     }
 
-    /// The id of a running process. It was not waited for, so no other process can have this id.
+    /// The id of a running process. The process was not waited for, so no other process can have this id.
     pub(crate) fn pid(&self, role: Role) -> Option<u32> {
         let process = self.processes.iter().find(|process| process.role == role)?;
         process.child.as_ref().map(Child::id)
     }
 
-    /// The transform workers of a process.
     pub(crate) fn workers(&self, role: Role) -> Vec<Pid> {
         self.pid(role).map(workers::of).unwrap_or_default()
     }
@@ -218,12 +212,10 @@ impl Supervisor {
         process.child.as_ref().map(|_| self.clock.now().saturating_sub(process.since))
     }
 
-    /// Whether a process runs with a failpoint.
     pub(crate) fn has_failpoint(&self, role: Role) -> bool {
         self.processes.iter().any(|process| process.role == role && process.failpoint.is_some())
     }
 
-    /// How often a process was started.
     pub(crate) fn starts(&self, role: Role) -> u32 {
         self.processes
             .iter()
@@ -343,7 +335,6 @@ impl Drop for Supervisor {
     }
 }
 
-/// The last lines of the log of a process.
 pub(crate) fn tail(testbed: &Testbed, role: Role) -> String {
     let text = fs::read(testbed.log(&role.name())).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

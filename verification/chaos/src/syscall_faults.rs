@@ -19,7 +19,8 @@ use nix::{
 
 use crate::role::Role;
 
-/// System calls of an agent that fail: their names, the error, and which of them, as strace's `when`.
+/// System calls of an agent that fail: their names, the error, and the selection of calls, as strace's
+/// `when`.
 const OF_AGENT: [(&str, &str, &str); 12] = [
     ("fallocate", "ENOSPC", "1+2"),
     ("fallocate", "EINTR", "1+2"),
@@ -51,7 +52,7 @@ pub(crate) struct SyscallFaults {
 }
 
 impl SyscallFaults {
-    /// Why system calls cannot be made to fail here, or `None` if they can.
+    /// The reason why system calls cannot be made to fail here, or `None` if they can.
     pub(crate) fn obstacle() -> Option<String> {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "true"]);
@@ -62,7 +63,7 @@ impl SyscallFaults {
         }
     }
 
-    /// Lets system calls of process `pid`, which has `role`, fail.
+    /// Makes system calls of process `pid`, which has `role`, fail.
     pub(crate) fn begin(role: Role, pid: u32, log: PathBuf, target: u64) -> anyhow::Result<Self> {
         let at = usize::try_from(target % OF_AGENT.len() as u64).unwrap_or_default();
         let failing = if role == Role::Manager { &OF_MANAGER[..] } else { &OF_AGENT[at..=at] };
@@ -78,7 +79,7 @@ impl SyscallFaults {
         Ok(Self { strace, log })
     }
 
-    /// Ends the faults. Returns how many calls failed, by call and error.
+    /// Ends the faults. Returns the number of failed calls, by call and error.
     pub(crate) fn end(mut self) -> anyhow::Result<BTreeMap<String, u64>> {
         // On SIGTERM strace detaches from the process, unless the process has ended and strace with it.
         if self.strace.try_wait()?.is_none() {
@@ -104,7 +105,6 @@ fn remove(log: &Path) {
     let _ = fs::remove_file(log);
 }
 
-/// How many calls were made to fail, by call and error.
 fn failed(log: &str) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for line in log.lines().filter(|line| line.ends_with("(INJECTED)")) {

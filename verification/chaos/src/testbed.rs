@@ -35,35 +35,26 @@ tiers:
   cxl-memory: { size: 10 MiB, emulate: { latency: 350 ns, bandwidth: 20 GB/s } }
 ";
 const SCRATCH_DISK: &str = "size=12m,mode=700";
-/// What fits on the RAM disk, and a little more, in bytes.
+/// More than the RAM disk holds.
 pub(crate) const SCRATCH_DISK_BYTES: usize = 16 << 20;
 
-/// Where the scratch tier lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Disk {
     /// On a small RAM disk of its own, which can be filled up.
     Own,
-    /// In the folder of the campaign: to fill it would fill a disk that other programs use.
-    Shared {
-        /// Why there is no RAM disk.
-        reason: String,
-    },
+    /// In the folder of the campaign: filling it would fill a disk that other programs use.
+    Shared { reason: String },
 }
 
-/// The cold store of the dataset.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// The files of the dataset.
     Files,
-    /// A bucket with the same objects.
     Bucket(Bucket),
 }
 
-/// What a testbed is made for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup<'a> {
     pub(crate) world: World,
-    /// Files of the dataset.
     pub(crate) files: u64,
     /// The program of the S3 server that the job reads from, or `None` to read files.
     pub(crate) server: Option<&'a Path>,
@@ -72,21 +63,20 @@ pub(crate) struct Setup<'a> {
     pub(crate) samples: Samples,
 }
 
-/// Everything that the processes under test use.
 #[derive(Debug)]
 pub(crate) struct Testbed {
     pub(crate) folder: PathBuf,
     pub(crate) world: World,
     pub(crate) samples: Samples,
-    /// The network of the nodes, or why there is none.
+    /// The network of the nodes, or the reason why there is none.
     pub(crate) network: Result<Network, String>,
     pub(crate) disk: Disk,
     pub(crate) source: Source,
-    /// Whether system calls can be made to fail here, or why not.
+    /// `Err` with the reason if system calls cannot be made to fail here.
     pub(crate) calls: Result<(), String>,
-    /// The control group of the agent, or why it has none.
+    /// The control group of the agent, or the reason why it has none.
     pub(crate) cgroup: Result<MemoryCgroup, String>,
-    /// The objects of the dataset, by sample number.
+    /// By sample number.
     pub(crate) objects: Vec<PathBuf>,
 }
 
@@ -184,7 +174,7 @@ impl Testbed {
         self.path("logs").join(name)
     }
 
-    /// The folder in which ranks that keep step say how many steps they have made.
+    /// The folder in which ranks that keep step note the number of their steps.
     pub(crate) fn steps(&self) -> PathBuf {
         self.path("steps")
     }
@@ -194,7 +184,8 @@ impl Testbed {
         self.world.nodes
     }
 
-    /// A command where a role runs: on its host, or here.
+    /// A command on the host of a role, or here if the role has none; an agent joins the control group, if
+    /// there is one.
     pub(crate) fn command(&self, role: Role, program: &Path) -> anyhow::Result<Command> {
         match (&self.network, &self.cgroup, role) {
             (Ok(network), _, Role::Manager) => network.command(self.manager_host(), program),
@@ -225,12 +216,11 @@ impl Testbed {
         self.path("manager")
     }
 
-    /// The file in which the agent of a node tells Prometheus the address of its metrics.
+    /// The file in which the agent of a node gives Prometheus the address of its metrics.
     pub(crate) fn agent_targets(&self, node: u32) -> PathBuf {
         self.agent_dir(node).join("prometheus.json")
     }
 
-    /// As [`Self::agent_targets`], of the manager.
     pub(crate) fn manager_targets(&self) -> PathBuf {
         self.manager_dir().join("prometheus-manager.json")
     }

@@ -1,4 +1,4 @@
-//! The metrics of an agent: what its tiers hold, for comparison with what the kernel says.
+//! The metrics of an agent about the content of its tiers, for comparison with the view of the kernel.
 
 use std::{
     io::{Read as _, Write as _},
@@ -26,7 +26,6 @@ pub(crate) struct TierUsage {
 }
 
 impl TierUsage {
-    /// What the metrics of the agent at `socket` say.
     pub(crate) fn read(socket: &Path) -> anyhow::Result<Self> {
         Self::parse(&metrics(socket)?).context("the metrics have no bytes of tiers")
     }

@@ -1,23 +1,19 @@
-//! Where the bytes of batches came from, according to the metrics of the agents.
+//! The sources of the bytes of batches, according to the metrics of the agents.
 
 use serde::Serialize;
 
 /// Bytes that were read for batches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Traffic {
-    /// From the cold store.
     #[serde(rename = "cold_bytes")]
     pub(crate) cold: u64,
-    /// From other nodes.
     #[serde(rename = "peer_bytes")]
     pub(crate) peer: u64,
-    /// From the tiers of the node.
     #[serde(rename = "cache_bytes")]
     pub(crate) cache: u64,
 }
 
 impl Traffic {
-    /// What the metrics of an agent say.
     pub(crate) fn parse(metrics: &str) -> Self {
         let mut traffic = Self::default();
         for line in metrics.lines().filter(|it| it.starts_with("tierfeed_read_bytes_total{")) {
@@ -34,7 +30,6 @@ impl Traffic {
         traffic
     }
 
-    /// The sum of two.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             cold: self.cold + other.cold,
@@ -43,7 +38,7 @@ impl Traffic {
         }
     }
 
-    /// What was read since `before`, by the same processes.
+    /// The bytes that were read since `before`, by the same processes.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             cold: self.cold.saturating_sub(before.cold),
@@ -52,7 +47,6 @@ impl Traffic {
         }
     }
 
-    /// The share of `bytes` in all.
     #[expect(clippy::cast_precision_loss, reason = "a share for people")]
     pub(crate) fn share(self, bytes: u64) -> f64 {
         let all = self.cold + self.peer + self.cache;

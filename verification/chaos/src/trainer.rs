@@ -41,7 +41,7 @@ use crate::{
     steps::Steps,
 };
 
-/// An agent that does not answer for so long hangs: the trainer continues without it.
+/// An agent that does not answer for this time hangs: the trainer continues without it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// As [`PATIENCE`], for the answer to a connection.
@@ -50,31 +50,26 @@ const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 /// Batches that are read alone between two attempts to connect.
 const ALONE_MAX: u32 = 16;
 
-/// The training fails if a sample cannot be read for so long.
+/// The training fails if a sample cannot be read for this time.
 const UNREADABLE_MAX: Duration = Duration::from_secs(60);
 
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 
-/// How often a rank looks whether the others have made as many steps.
+/// Time between two looks at the steps of the other ranks.
 const EVEN_EVERY: Duration = Duration::from_millis(2);
 
 /// In each cycle of `HOLD_CYCLE` x `HELD_MAX` batches, `HELD_MAX` are held together.
 const HOLD_CYCLE: u64 = 24;
 const HELD_MAX: usize = 6;
 
-/// The process that keeps the socket of a dead trainer ends by itself after so many seconds.
+/// The process that keeps the socket of a dead trainer ends by itself after this time.
 const ORPHAN_SECONDS: &str = "600";
 
-/// What a trainer reads, writes and waits for.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// Which rank it is.
     pub(crate) rank: u32,
-    /// Where the agent listens.
     pub(crate) socket: PathBuf,
-    /// The file of the job.
     pub(crate) job: PathBuf,
-    /// The index of the dataset.
     pub(crate) index: PathBuf,
     /// The checksum of every sample, as hexadecimal lines.
     pub(crate) sums: PathBuf,
@@ -82,15 +77,14 @@ pub(crate) struct Settings {
     pub(crate) rows: Option<PathBuf>,
     /// The file to which it appends a line for each batch.
     pub(crate) record: PathBuf,
-    /// It ends when this file is there.
+    /// The trainer ends when this file exists.
     pub(crate) stop: PathBuf,
-    /// It starts a process that keeps its socket when this file is there, and removes it.
+    /// The trainer starts a process that keeps its socket when this file exists, and removes it.
     pub(crate) fork: PathBuf,
-    /// Where it writes the number of that process.
+    /// The file for the number of that process.
     pub(crate) orphan: PathBuf,
-    /// How long a step computes.
     pub(crate) step: Duration,
-    /// The folder in which ranks that keep step say how many steps they have made.
+    /// The folder in which ranks that keep step note the number of their steps.
     pub(crate) steps: Option<PathBuf>,
 }
 
@@ -143,7 +137,7 @@ struct Training<'a> {
     order: Spec,
     cold: ColdReader,
     sums: Vec<u64>,
-    /// Of rows, by sample; `None` for one that has no row.
+    /// Checksums of rows, by sample; `None` for a sample without a row.
     rows: Option<Vec<Option<u64>>>,
     record: File,
 }
@@ -202,14 +196,14 @@ impl Training<'_> {
         held.drain(..).try_for_each(|it| self.release(&it))
     }
 
-    /// The steps of this rank, if it keeps step: those that it recorded.
+    /// The steps that this rank has recorded, if it keeps step.
     fn steps(&self) -> anyhow::Result<Option<Steps>> {
         let Some(folder) = &self.settings.steps else { return Ok(None) };
         let made = record::read(&self.settings.record)?.len() as u64;
         Ok(Some(Steps::open(folder, self.settings.rank, made)?))
     }
 
-    /// Waits until all ranks have made as many steps. Returns `false` if the training is to end instead.
+    /// Waits until all ranks have made as many steps. Returns `false` if the training must end instead.
     fn await_even(&self, steps: Option<&Steps>) -> anyhow::Result<bool> {
         let Some(steps) = steps else { return Ok(true) };
         while !steps.are_even()? {
@@ -229,7 +223,7 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// Starts a process that inherits the connection, if that is requested and there is one.
+    /// Starts a process that inherits the connection, if that is requested and there is a connection.
     fn fork_if_requested(&self, client: Option<&Client>) -> anyhow::Result<()> {
         let Some(client) = client.filter(|_| self.settings.fork.exists()) else { return Ok(()) };
         // The request may have been withdrawn just now.
@@ -291,7 +285,7 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// Retries reads of a store that fails, until it recovers or the training fails.
+    /// Repeats reads of a store that fails, until it recovers or the training fails.
     fn read_alone(&self, samples: &[SampleId]) -> anyhow::Result<()> {
         for sample in samples {
             let begin = self.clock.now();
@@ -336,7 +330,8 @@ fn fill_byte(leased: &LeasedBatch) -> u8 {
     leased.lease.0.to_le_bytes()[0] ^ 0xa5
 }
 
-/// How many batches are held after this one was used. It follows from the batch, so it is repeatable.
+/// The number of batches that are held after this one was used. It follows from the batch, so it is
+/// repeatable.
 fn held_max(batch: BatchId) -> usize {
     let number =
         (u64::from(batch.epoch.0) << 32 | u64::from(batch.step.0)) + u64::from(batch.rank.0);
@@ -344,7 +339,7 @@ fn held_max(batch: BatchId) -> usize {
     if phase < HELD_MAX as u64 { HELD_MAX } else { 0 }
 }
 
-/// A batch and its connection, or why the agent gave none.
+/// A batch and its connection, or the reason why the agent gave none.
 type Taken = Result<(LeasedBatch, Rc<Client>), Origin>;
 
 /// The batches of one rank, from the agent while there is one.
@@ -353,7 +348,6 @@ struct Feed {
     rank: Rank,
     order: Spec,
     client: Option<Rc<Client>>,
-    /// The batch to ask for next.
     next: Option<BatchId>,
     asked: VecDeque<BatchId>,
     /// Batches since the last attempt to connect.
@@ -373,7 +367,7 @@ impl Feed {
         }
     }
 
-    /// The batch, or why the agent gave none.
+    /// The batch, or the reason why the agent gave none.
     fn take(&mut self, batch: BatchId) -> anyhow::Result<Taken> {
         if self.client.is_none() && !self.connect_if_due(batch)? {
             return Ok(Err(Origin::Alone));

@@ -7,10 +7,9 @@ use nix::{
     unistd::Pid,
 };
 
-/// The name that they have in lists of processes.
 const NAME: &[u8] = b"tierfeed-transform-worker";
 
-/// Those that a process started, or that came to it when their starter ended.
+/// The workers that a process started, or that came to it when the process that started them ended.
 pub(crate) fn of(parent: u32) -> Vec<Pid> {
     let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let children = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
@@ -27,7 +26,7 @@ fn is_worker(arguments: &Path) -> bool {
     fs::read(arguments).is_ok_and(|it| it.starts_with(NAME))
 }
 
-/// Sends a signal to each, and says whether one got it.
+/// Sends a signal to each, and returns whether one got it.
 pub(crate) fn signal(workers: &[Pid], signal: Signal) -> bool {
     workers.iter().filter(|pid| kill(**pid, signal).is_ok()).count() > 0
 }

@@ -72,14 +72,13 @@ pub fn assert_same<T: fmt::Debug + PartialEq, E: fmt::Display + fmt::Debug>(
     assert!(same, "{first:?}, and then {second:?}");
 }
 
-/// Splits an input into its two files.
 #[must_use]
 pub fn two_files(input: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = input.windows(SEPARATOR.len()).position(|window| window == SEPARATOR)?;
     Some((&input[..at], &input[at + SEPARATOR.len()..]))
 }
 
-/// The bytes of a range.
+/// The bytes of `object` in a range.
 ///
 /// # Panics
 ///
@@ -117,7 +116,7 @@ pub fn assert_rising(object: &[u8], ranges: &[Range]) {
     }
 }
 
-/// Checks that the records lie in `object` and have bytes.
+/// Checks that the records lie in `object` and are not empty.
 ///
 /// # Panics
 ///
@@ -129,7 +128,7 @@ pub fn assert_records_within(object_len: u64, records: Records) {
     assert!(end.is_some_and(|end| end <= object_len), "{records:?} in {object_len} bytes");
 }
 
-/// Every other time replaces a number in a text by another one, else mutates like libFuzzer.
+/// Replaces a number in a text by another one every other time, and otherwise mutates like libFuzzer.
 ///
 /// libFuzzer changes bytes, which rarely gives a longer number in a valid text.
 pub fn mutate_numbers(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {

@@ -35,8 +35,8 @@ fuzz_target!(|bytes: &[u8]| {
     compare_regions(bytes);
 });
 
-/// Damaged data is decoded as far as possible, so that even there a region must have its size, and what
-/// decodes Huffman codes must not matter.
+/// Damaged data is decoded as far as possible, so even then a region must have its size, and the choice of
+/// the decoder of Huffman codes must not matter.
 fn compare_regions(bytes: &[u8]) {
     let mut decoder = Decoder::default();
     let Ok(header) = decoder.header(bytes, PIXELS_MAX) else { return };

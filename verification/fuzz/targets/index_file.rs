@@ -1,4 +1,4 @@
-//! Index files, unchanged and with valid checksums; all samples of one that opens are read.
+//! Index files, unchanged and with valid checksums; all samples of a file that opens are read.
 #![no_main]
 
 use std::path::Path;

@@ -19,16 +19,13 @@ const LEASE: u64 = 3;
 /// The content of a batch after a client wrote over it.
 const NORMALISED: u64 = u64::MAX;
 
-/// The size of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     /// Batches that are requested or leased at a time; a power of two.
     pub window: u32,
-    /// Number of all batches.
     pub batches: u64,
 }
 
-/// The memory that both sides share.
 struct Shared {
     rings: Vec<AtomicU64>,
     /// One word for each batch of the window.
@@ -41,8 +38,6 @@ impl Words for Shared {
     }
 }
 
-/// Runs both sides to their end.
-///
 /// # Panics
 ///
 /// If an entry is lost, duplicated, reordered or torn, or a batch has wrong content.

@@ -7,7 +7,8 @@
 //! if the word did not have the guessed value by then, the schedule is impossible and is discarded.
 //! Otherwise it works like shuttle: one access after the other, in random order.
 //!
-//! So it checks what must happen before a release store, and what an acquire load must precede.
+//! So it checks the accesses that must happen before a release store, and those that an acquire load must
+//! precede.
 
 use std::{
     collections::BTreeMap,
@@ -18,12 +19,11 @@ use shuttle::sync::atomic::AtomicBool;
 pub use shuttle::{sync::Arc, thread};
 pub use std::sync::atomic::Ordering;
 
-/// One of so many relaxed loads is late, if there is a guess.
+/// One of this many relaxed loads is late, if there is a guess.
 const LATE_ONE_OF: u64 = 24;
 
 static WORLD: Mutex<World> = Mutex::new(World::new());
 
-/// A word that threads share.
 #[derive(Debug)]
 pub struct AtomicU64 {
     number: usize,
@@ -93,7 +93,7 @@ pub fn end_thread() {
     world().settle(None);
 }
 
-/// Whether a load did not find the value that it had returned: then the schedule is discarded.
+/// Whether a load did not find the value that it had returned, so that the schedule is discarded.
 pub fn has_failed() -> bool {
     world().has_failed
 }

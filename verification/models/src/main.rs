@@ -100,7 +100,6 @@ fn main() {
     println!("threads: {} requests, window {}", size.batches, size.window);
 }
 
-/// Reads a number from the environment.
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number of batches"))
 }

@@ -16,7 +16,7 @@ const NOTHING: u64 = 0;
 
 struct Region {
     holes: Holes,
-    /// The frame behind each page.
+    /// By page.
     frames: [AtomicU64; 2],
     /// Number of times that the second page was restored.
     restored: AtomicU64,

@@ -25,15 +25,12 @@ use std::{
 /// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// The system calls of `io_uring`.
     IoUring,
     /// A file system below the folder for temporary files that can bypass the page cache.
     DirectIo,
     /// The system call `cachestat(2)`, Linux 6.5.
     Cachestat,
-    /// The right to mount a tmpfs.
     Mounts,
-    /// The right to mount a FUSE file system.
     Fuse,
     /// The right to make a control group with a limit of memory, of version 1 or 2.
     MemoryGroups,
@@ -45,20 +42,16 @@ pub enum Need {
     MemoryPolicies,
     /// The right to lock a few MiB of memory.
     LockedMemory,
-    /// A single NUMA node with memory.
     OneNode,
-    /// Several NUMA nodes with memory.
     SeveralNodes,
     /// The user root, who gives files to other users and starts their processes.
     Superuser,
-    /// The program `setpriv` of util-linux.
     Setpriv,
     /// The program `strace`, and the right to trace a child.
     Strace,
 }
 
 impl Need {
-    /// The name in `TIERFEED_REQUIRE`.
     pub fn name(self) -> &'static str {
         match self {
             Self::IoUring => "io-uring",

@@ -9,23 +9,19 @@ use crate::{
     job::trainer::Interval,
 };
 
-/// The checkpoints of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Checkpointing {
     /// Bytes of one checkpoint, written once for all ranks.
     #[serde(rename = "bytes", serialize_with = "plain::bytes")]
     pub bytes: Bytes,
-    /// Steps between two of them.
     pub every_steps: u64,
-    /// Number of checkpoints in the whole job.
     pub count: u64,
-    /// Bytes of all checkpoints.
     #[serde(rename = "total_bytes", serialize_with = "plain::bytes")]
     pub total: Bytes,
-    /// Time between two of them without stalls, if the step time is known.
+    /// Time between two checkpoints without stalls; `None` if the step time is unknown.
     #[serde(rename = "interval_s", serialize_with = "plain::optional_seconds")]
     pub interval: Option<Nanoseconds>,
-    /// The least write rate with which one is written before the next is due.
+    /// The least write rate with which a checkpoint is written before the next is due.
     #[serde(rename = "write_bytes_per_s", serialize_with = "plain::optional_rate")]
     pub write_rate: Option<BytesPerSecond>,
 }

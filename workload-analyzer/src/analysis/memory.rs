@@ -31,7 +31,6 @@ pub struct Memory {
     /// The sum of model, decoded batches and checkpoint.
     #[serde(rename = "needed_bytes", serialize_with = "plain::bytes")]
     pub needed: Bytes,
-    /// Main memory that is free beside the tiers.
     #[serde(rename = "free_bytes", serialize_with = "plain::bytes")]
     pub free: Bytes,
     /// The part of `needed` that exceeds `free`; the verdict subtracts it from the cache in main memory.

@@ -9,7 +9,6 @@ use crate::{
     job::trainer::Pass,
 };
 
-/// The name of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
     /// Data processing: bytes from the cold store or a tier to a staged batch.
@@ -25,7 +24,6 @@ pub enum Name {
 }
 
 impl Name {
-    /// The name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -47,7 +45,6 @@ impl Serialize for Name {
 /// One phase, for all ranks together unless a field says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Phase {
-    /// The name of the phase.
     pub phase: Name,
     /// Number of passes in the whole job.
     pub passes: u32,

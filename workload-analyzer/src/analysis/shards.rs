@@ -14,12 +14,10 @@ use crate::{
 /// shard by file (`tf.data` by `FILE`, WebDataset, Streaming).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Shards {
-    /// Objects of the dataset.
     pub objects: u64,
     /// Mean size of an object.
     #[serde(rename = "object_bytes", serialize_with = "plain::bytes")]
     pub object: Bytes,
-    /// Ranks of all nodes.
     pub ranks: u32,
     /// Workers of the loader of each rank, at least 1.
     pub workers_per_rank: u32,
@@ -33,11 +31,9 @@ pub struct Shards {
     /// Bytes of the objects of that worker.
     #[serde(rename = "worker_bytes", serialize_with = "plain::bytes")]
     pub worker: Bytes,
-    /// Whether all workers have equally many objects.
     pub even: bool,
-    /// Number of workers without an object.
     pub idle_workers: u64,
-    /// How much longer the busiest worker reads than the mean, in percent.
+    /// The additional reading time of the busiest worker over the mean, in percent.
     pub longer_percent: f64,
 }
 

@@ -13,7 +13,6 @@ pub struct Bill {
 }
 
 impl Bill {
-    /// The charge of `scenario`, if it is on the bill.
     #[must_use]
     pub fn of(&self, scenario: Scenario) -> Option<&Charge> {
         self.charges.iter().find(|charge| charge.scenario == scenario)
@@ -26,7 +25,6 @@ impl Bill {
     }
 }
 
-/// Computes the charge of each scenario of `usage`.
 #[must_use]
 pub fn bill(prices: &Prices, usage: &Usage) -> Bill {
     let mut charges = Vec::new();

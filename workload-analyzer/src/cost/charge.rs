@@ -4,7 +4,6 @@ use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use super::Money;
 
-/// Where a run reads its data from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scenario {
@@ -21,7 +20,6 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    /// The name in tables and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,18 +41,13 @@ pub struct Requests {
     pub reads: u64,
 }
 
-/// The cost of a run in one scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Charge {
-    /// The scenario that is charged.
     pub scenario: Scenario,
-    /// The cost of the machines.
     pub compute: Money,
-    /// The cost of the disks of the machines.
     pub disk: Money,
     /// The cost of the stored bytes in the bucket.
     pub store: Money,
-    /// Number of requests to the bucket.
     pub requests: Requests,
     /// The cost of these requests.
     pub api: Money,
@@ -67,7 +60,6 @@ impl Charge {
         self.disk + self.store
     }
 
-    /// The sum of all costs.
     #[must_use]
     pub fn total(&self) -> Money {
         self.compute + self.storage() + self.api

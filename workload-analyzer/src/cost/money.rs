@@ -4,7 +4,6 @@ use std::{fmt, iter::Sum, ops::Add};
 
 use serde::{Serialize, Serializer};
 
-/// Billionths in a dollar.
 pub(super) const NANOS: u64 = 1_000_000_000;
 
 /// An amount in billionths of a dollar: a request for 0.0000004 dollars is still a whole number.
@@ -14,7 +13,6 @@ pub(super) const NANOS: u64 = 1_000_000_000;
 pub struct Money(pub u64);
 
 impl Money {
-    /// An amount of whole cents.
     #[must_use]
     pub const fn cents(count: u32) -> Self {
         Self(count as u64 * (NANOS / 100))
@@ -34,7 +32,6 @@ impl Money {
         self.0 as f64 / NANOS as f64
     }
 
-    /// The amount multiplied by `count`.
     #[must_use]
     pub fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))

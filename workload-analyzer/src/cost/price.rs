@@ -12,25 +12,17 @@ pub(super) const MONTH: Nanoseconds = Nanoseconds(730 * 3600 * 1_000_000_000);
 /// The most decimals of an amount: the resolution of [`Money`].
 const DECIMALS: usize = 9;
 
-/// Why a text is not a price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PriceError {
-    /// The text does not start with an amount.
     #[error("expected an amount in dollars")]
     NoAmount,
-    /// The amount has more than nine decimals.
     #[error("an amount has at most nine decimals; give the price of more of it")]
     TooFine,
-    /// The amount is above 18 billion dollars.
     #[error("the amount is too large")]
     TooLarge,
-    /// The unit is unknown or missing.
     #[error("expected one of the units {allowed}")]
-    UnknownUnit {
-        /// The units that this price may have.
-        allowed: &'static str,
-    },
+    UnknownUnit { allowed: &'static str },
 }
 
 /// The price of a running machine.
@@ -55,7 +47,6 @@ pub struct Requested {
 }
 
 impl Hourly {
-    /// The cost of a machine that runs for `time`.
     #[must_use]
     pub fn charge(self, time: Nanoseconds) -> Money {
         self.amount.share(time.0, self.time.0)
@@ -63,7 +54,6 @@ impl Hourly {
 }
 
 impl Stored {
-    /// The cost of `bytes` that are stored for a month.
     #[must_use]
     pub fn monthly(self, bytes: Bytes) -> Money {
         self.amount.share(bytes.0, self.bytes.0)
@@ -71,7 +61,6 @@ impl Stored {
 }
 
 impl Requested {
-    /// The cost of `count` requests.
     #[must_use]
     pub fn charge(self, count: u64) -> Money {
         self.amount.share(count, self.requests)

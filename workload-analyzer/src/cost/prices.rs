@@ -38,7 +38,6 @@ pub struct Prices {
     pub storage_charged: StorageCharged,
 }
 
-/// The time for which stored bytes are charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StorageCharged {
     /// Every month that the run begins, as in DELI's equations for runs of up to a month.
@@ -50,7 +49,6 @@ pub enum StorageCharged {
 impl StorageCharged {
     const ALL: [Self; 2] = [Self::StartedMonths, Self::Time];
 
-    /// The name in files of prices.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

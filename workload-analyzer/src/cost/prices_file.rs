@@ -4,7 +4,6 @@ use serde::Deserialize;
 
 use crate::job_file::{Text, Whole};
 
-/// The largest file of prices that is read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Debug, Deserialize)]

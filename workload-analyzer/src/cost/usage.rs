@@ -7,7 +7,6 @@ use tierfeed_core::units::{Bytes, Nanoseconds};
 pub struct Usage {
     /// Number of rented machines.
     pub nodes: u32,
-    /// Passes over the dataset.
     pub epochs: u32,
     /// Samples that all nodes together read in an epoch; `m`.
     pub samples: u64,
@@ -19,16 +18,13 @@ pub struct Usage {
     pub disk: Option<Nanoseconds>,
     /// The duration if every sample is read from the bucket when it is needed.
     pub direct: Option<Nanoseconds>,
-    /// The run with DELI's cache and prefetching.
     pub prefetched: Option<Prefetched>,
-    /// The run with the plan of tierfeed.
     pub planned: Option<Planned>,
 }
 
 /// A run with DELI's cache and prefetching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefetched {
-    /// The duration of the run.
     pub time: Nanoseconds,
     /// Disk space of the cache of each node: the mean size of a sample times `m_c`.
     pub cache: Bytes,
@@ -41,7 +37,6 @@ pub struct Prefetched {
 /// A run with the plan of tierfeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Planned {
-    /// The duration of the run.
     pub time: Nanoseconds,
     /// Disk space that each node rents for it; zero if the tiers are memory or local scratch.
     pub cache: Bytes,

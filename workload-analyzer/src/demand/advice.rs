@@ -18,39 +18,30 @@ use super::{
 };
 use crate::job::PREFETCH_BATCHES_MAX;
 
-/// A change of the job or of the node, with its effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advice {
-    /// The setting to change.
     pub change: Change,
     /// The current value, as text.
     pub from: String,
     /// The advised value, as text.
     pub to: String,
-    /// How long the trainers stall in the whole job without the change.
+    /// The stall of the trainers in the whole job without the change.
     #[serde(rename = "stall_s_before", serialize_with = "plain::seconds")]
     pub before: Nanoseconds,
-    /// How long the trainers stall in the whole job with the change.
+    /// The stall of the trainers in the whole job with the change.
     #[serde(rename = "stall_s_after", serialize_with = "plain::seconds")]
     pub after: Nanoseconds,
-    /// The reason, as a sentence.
     pub reason: String,
 }
 
-/// A setting that can be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// The key `policy`: the retention policy.
     Policy,
-    /// The size of the cache of a tier.
     CacheSize(tier::Kind),
-    /// The read speed of a tier.
     TierSpeed(tier::Kind),
-    /// Batches that are staged ahead.
     PrefetchBatches,
     /// The rate of the cold store for each node.
     ColdRate,
-    /// Workers of the loader of each rank.
     LoaderWorkers,
 }
 
@@ -119,8 +110,8 @@ impl Baseline<'_> {
         Some(self.with(Change::Policy, (from, Rule::Gap.name().to_owned()), &changed, reason))
     }
 
-    /// A staged batch occupies its memory while it arrives and while the trainer computes on it, so the trainer
-    /// never stalls with as many batches as steps fit into that time.
+    /// A staged batch occupies its memory while it arrives and while the trainer computes on it, so the
+    /// trainer never stalls with as many batches as steps fit into that time.
     fn depth(&self) -> Option<Advice> {
         let step = self.demand.step_time?;
         let hits = if self.demand.epochs > 1 { self.verdict.hit_ratio } else { 0.0 };
@@ -221,7 +212,7 @@ impl Baseline<'_> {
         Some(self.with(Change::CacheSize(tier.kind), change, &changed, reason))
     }
 
-    /// Whether with `chunks` more, no part takes longer than the trainer or the tier itself.
+    /// Whether, with `chunks` more, no part takes longer than the trainer or the tier itself.
     fn is_enough(&self, index: usize, chunks: u64) -> bool {
         let epoch = Epoch::later(self.demand, &self.with_more_cache(index, chunks));
         let own = epoch.tier_time(index);

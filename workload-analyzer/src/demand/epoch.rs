@@ -15,18 +15,14 @@ use super::{
 /// The load of a tier in an epoch after the first, on each node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TierLoad {
-    /// The kind of the tier.
     #[serde(serialize_with = "plain::kind")]
     pub kind: tier::Kind,
-    /// Bytes that it caches.
     #[serde(rename = "cached_bytes", serialize_with = "plain::bytes")]
     pub cached: Bytes,
-    /// Bytes that are read from it.
     #[serde(rename = "read_bytes", serialize_with = "plain::bytes")]
     pub read: Bytes,
-    /// Samples that are read from it.
     pub requests: u64,
-    /// How long these reads take.
+    /// The duration of these reads.
     #[serde(rename = "read_s", serialize_with = "plain::seconds")]
     pub time: Nanoseconds,
 }
@@ -47,7 +43,6 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// The name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,20 +61,18 @@ impl Serialize for Bound {
     }
 }
 
-/// One epoch of one node.
 #[derive(Debug)]
 pub(super) struct Epoch {
     /// The size of the caches of the node as a share of the bytes of an epoch.
     pub(super) cached: f64,
     /// The share of reads that hit them.
     pub(super) hits: f64,
-    /// The load of each tier.
     pub(super) loads: Vec<TierLoad>,
     /// Bytes that all nodes together read cold.
     pub(super) cold: Bytes,
-    /// How long this node reads its part of these bytes.
+    /// The time in which this node reads its part of these bytes.
     pub(super) cold_time: Nanoseconds,
-    /// How long all batches take to arrive with the given number in flight.
+    /// The time in which all batches arrive with the given number in flight.
     pub(super) pipeline: Nanoseconds,
 }
 
@@ -110,7 +103,8 @@ impl Epoch {
         Self { cached, hits, loads, cold, cold_time, pipeline }
     }
 
-    /// The part that takes longest. The first of equal ones: tiers as fast as the trainer are no bottleneck.
+    /// The part that takes longest; of equal ones the first, because tiers as fast as the trainer are no
+    /// bottleneck.
     pub(super) fn longest(&self, demand: &Demand) -> (Bound, Nanoseconds) {
         let tiers = self.loads.iter().map(|load| (Bound::Tier(load.kind), load.time));
         let others = [
@@ -127,13 +121,12 @@ impl Epoch {
         longest
     }
 
-    /// How long tier `index` is read.
     pub(super) fn tier_time(&self, index: usize) -> Nanoseconds {
         self.loads[index].time
     }
 }
 
-/// How long the cold samples of a batch take from the request to the last byte.
+/// The time of the cold samples of a batch from the request to the last byte.
 pub(super) fn arrival(demand: &Demand, supply: &Supply, hits: f64) -> Nanoseconds {
     let misses = 1.0 - hits;
     if misses <= 0.0 {
@@ -155,7 +148,7 @@ fn pipeline_step(demand: &Demand, supply: &Supply, hits: f64) -> Nanoseconds {
     Nanoseconds(arrival.0.saturating_add(held.0).div_ceil(demand.batches_ahead.into()))
 }
 
-/// How long the loaders preprocess in an epoch.
+/// The time that the loaders preprocess in an epoch.
 pub(super) fn preprocessing(demand: &Demand) -> Option<Nanoseconds> {
     let step = demand.preprocessing?;
     let beside = match demand.loader_workers {

@@ -48,12 +48,12 @@ pub(super) fn pinned(cached: f64) -> f64 {
 ///
 /// # Source
 ///
-/// Let G(u) be the misses of a node up to the fraction u of an epoch, as a share of the dataset. A sample that
-/// is used at u is still cached if fewer than `cached` misses followed its insertion; for any time of
-/// insertion, the probability of that is `cached` - G(u), if this is above 0. So
-/// G' = q (1 - cached + G) until G reaches `cached`, and G' = q afterwards. With L = -ln(1 - cached), that
-/// point is at u = L / q. The misses of an epoch are G(1) / q of its uses.
-/// On one node: -c - ln(1-c) for c up to 1 - 1/e, and 1 - (e-1)(1-c) beyond.
+/// Let G(u) be the misses of a node up to the fraction u of an epoch, as a share of the dataset. A sample
+/// that is used at u is still cached if fewer than `cached` misses followed its insertion; for any time of
+/// insertion, the probability of that is `cached` - G(u), if this is above 0. So G' = q (1 - cached + G)
+/// until G reaches `cached`, and G' = q afterwards. With L = -ln(1 - cached), that point is at u = L / q. The
+/// misses of an epoch are G(1) / q of its uses. On one node: -c - ln(1-c) for c up to 1 - 1/e, and 1 -
+/// (e-1)(1-c) beyond.
 pub(super) fn fifo(cached: f64, nodes: u32) -> f64 {
     if cached >= 1.0 {
         return 1.0;
@@ -86,8 +86,8 @@ pub(super) fn lru(cached: f64, nodes: u32) -> f64 {
     hits.min(1.0)
 }
 
-/// The probability that the product of two numbers, uniformly distributed from 1 - q to 1, is above `product`,
-/// which is below 1.
+/// The probability that the product of two numbers, uniformly distributed from 1 - q to 1, is above
+/// `product`, which is below 1.
 fn probability_above(product: f64, q: f64) -> f64 {
     let low = 1.0 - q;
     if product <= low * low {

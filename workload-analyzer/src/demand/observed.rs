@@ -8,7 +8,6 @@ use tierfeed_core::units::Nanoseconds;
 use super::plain;
 use crate::Job;
 
-/// Measurements of an earlier run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Observed {
     /// The time between two batches, decoding included: the duration of the run without the stall, divided by
@@ -23,21 +22,13 @@ pub struct Observed {
     pub stall_percent: f64,
 }
 
-/// Why a report cannot be used for a job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObservedError {
-    /// The text is not the `report.json` of a run.
     #[error("not the report of a run: {0}")]
     NotAReport(#[source] serde_json::Error),
-    /// The report is that of another job.
     #[error("the report of the job `{found}`, not of `{expected}`")]
-    OtherJob {
-        /// The job that the report names.
-        found: String,
-        /// The job that is analysed.
-        expected: String,
-    },
+    OtherJob { found: String, expected: String },
     /// The run used no batch, or its figures are inconsistent.
     #[error(
         "{steps} steps in {wall_s} s of which {stall_s} s waiting; a run that took batches is needed"
@@ -45,9 +36,7 @@ pub enum ObservedError {
     NothingObserved {
         /// Batches that all ranks of the node used.
         steps: u64,
-        /// Duration of the run, in seconds.
         wall_s: f64,
-        /// The reported stall, in seconds.
         stall_s: f64,
     },
 }

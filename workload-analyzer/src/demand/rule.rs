@@ -5,7 +5,6 @@ use tierfeed_core::{retention::policy, units::Nanoseconds};
 
 use super::{limit, plain};
 
-/// A rule that decides which samples a cache keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// Keeps the samples with the nearest next use; the optimum.
@@ -18,7 +17,6 @@ pub enum Rule {
     Fifo,
     /// Keeps the samples that were used last.
     Lru,
-    /// Keeps no sample at all.
     None,
 }
 
@@ -26,7 +24,6 @@ impl Rule {
     /// The rules that need no other node, the best first.
     pub const ALL: [Self; 5] = [Self::Gap, Self::Pinned, Self::Fifo, Self::Lru, Self::None];
 
-    /// The name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -82,14 +79,12 @@ impl Serialize for Rule {
     }
 }
 
-/// The result of a rule on the same tiers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RuleOutcome {
-    /// The rule that is evaluated.
     pub policy: Rule,
     /// The share of the reads of an epoch after the first that need no cold read.
     pub hit_ratio: f64,
-    /// How long the trainers stall in an epoch after the first, if the step time is known.
+    /// The stall of the trainers in an epoch after the first; `None` if the step time is unknown.
     #[serde(rename = "stall_s", serialize_with = "plain::optional_seconds")]
     pub stall: Option<Nanoseconds>,
 }

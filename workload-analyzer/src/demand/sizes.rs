@@ -1,4 +1,5 @@
-//! The statistics of a dataset that a demand needs: numbers of samples and objects, mean and variance of sizes.
+//! The statistics of a dataset that a demand needs: numbers of samples and objects, mean and variance of
+//! sizes.
 //!
 //! Computed with integers, so that every machine prints the same figures.
 
@@ -8,7 +9,6 @@ use super::narrow;
 use crate::job::Described;
 use tierfeed_dataset::Index;
 
-/// The statistics of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     samples: u32,
@@ -69,13 +69,11 @@ impl Sizes {
         self.objects
     }
 
-    /// Bytes of all samples.
     #[must_use]
     pub fn total(&self) -> Bytes {
         narrow(self.total)
     }
 
-    /// Whether all samples have one length.
     #[must_use]
     pub const fn are_equal(&self) -> bool {
         self.max * self.samples as u128 == self.total
@@ -93,8 +91,8 @@ impl Sizes {
         narrow(self.total.saturating_mul(reads.into()) / u128::from(self.samples))
     }
 
-    /// The 99th percentile of the bytes of `samples` random samples: the mean plus 2.326 standard deviations of
-    /// a sum, at most `samples` times the largest sample.
+    /// The 99th percentile of the bytes of `samples` random samples: the mean plus 2.326 standard deviations
+    /// of a sum, at most `samples` times the largest sample.
     #[must_use]
     pub fn p99_of(&self, samples: u64) -> Bytes {
         let p99 = p99_of_sum(self.mean_of(samples), self.variance, samples);
@@ -102,7 +100,8 @@ impl Sizes {
     }
 }
 
-/// The 99th percentile of a sum of so many random lengths: `mean`, that of the sum, plus 2.326 standard deviations.
+/// The 99th percentile of a sum of so many random lengths: `mean`, that of the sum, plus 2.326 standard
+/// deviations.
 #[must_use]
 pub fn p99_of_sum(mean: Bytes, variance: u128, count: u64) -> Bytes {
     let deviation = variance.saturating_mul(count.into()).isqrt();

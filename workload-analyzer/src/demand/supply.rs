@@ -7,10 +7,8 @@ use tierfeed_core::{
 
 use super::Rule;
 
-/// The measured figures of a tier of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierFigure {
-    /// The kind of the tier.
     pub kind: tier::Kind,
     /// The size of its cache, without staging.
     pub capacity: Bytes,
@@ -39,7 +37,6 @@ pub struct Supply {
     pub tiers: Vec<TierFigure>,
     /// The link of a node to the cold store; a rate of 0 is unlimited.
     pub cold: Speed,
-    /// The retention rule of the tiers.
     pub rule: Rule,
     /// The unit in which tiers grow; advice is in whole chunks.
     pub chunk: Bytes,

@@ -33,7 +33,7 @@ pub fn summary(demand: &Demand, verdict: &Verdict, advice: &[Advice]) -> String 
     text
 }
 
-/// What is not known without the time of a step is said once, by the verdict.
+/// Leaves out the rows that are unknown without the step time: the verdict says that once.
 fn rows(demand: &Demand, verdict: &Verdict) -> Vec<(&'static str, String)> {
     let mut rows = every_row(demand, verdict);
     rows.retain(|(_, text)| *text != unknown());

@@ -10,12 +10,11 @@ use super::{
     plain, rate_of,
 };
 
-/// How long an epoch takes on nodes like the one that was measured.
+/// The duration of an epoch on nodes like the one that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
     /// The size of all caches of a node as a share of the bytes of an epoch; at most 1.
     pub cached_share: f64,
-    /// The retention rule of the tiers.
     pub policy: Rule,
     /// The share of reads that hit the cache.
     pub hit_ratio: f64,
@@ -24,7 +23,7 @@ pub struct Verdict {
     /// Bytes that all nodes together read cold in an epoch after the first.
     #[serde(rename = "cold_bytes", serialize_with = "plain::bytes")]
     pub cold: Bytes,
-    /// How long each node reads its part of these bytes.
+    /// The time in which each node reads its part of these bytes.
     #[serde(rename = "cold_s", serialize_with = "plain::seconds")]
     pub cold_time: Nanoseconds,
     /// The rate of the cold store for each node with which no trainer stalls for it in an epoch after the
@@ -43,14 +42,14 @@ pub struct Verdict {
     /// Bytes that all nodes together must read cold with any policy.
     #[serde(rename = "minimal_cold_bytes", serialize_with = "plain::bytes")]
     pub minimal_cold: Bytes,
-    /// How long the trainers compute, if the step time is known.
+    /// The time that the trainers compute in an epoch; `None` if the step time is unknown.
     #[serde(rename = "compute_s", serialize_with = "plain::optional_seconds")]
     pub compute: Option<Nanoseconds>,
-    /// How long the loaders preprocess, if the job gives it; includes the compute time if the trainer
-    /// preprocesses between its steps.
+    /// The time that the loaders preprocess in an epoch; `None` if the job does not give it. Includes the
+    /// compute time if the trainer preprocesses between its steps.
     #[serde(rename = "preprocessing_s", serialize_with = "plain::optional_seconds")]
     pub preprocessing: Option<Nanoseconds>,
-    /// How long all batches take to arrive with as many in flight as are staged.
+    /// The time in which all batches arrive, with as many in flight as are staged.
     #[serde(rename = "pipeline_s", serialize_with = "plain::seconds")]
     pub pipeline: Nanoseconds,
     /// The lower bound for any policy after the first epoch: the longer of computing and reading cold.
@@ -63,16 +62,14 @@ pub struct Verdict {
     pub bound_by: Bound,
     /// The part that takes longest in the first epoch.
     pub first_epoch_bound_by: Bound,
-    /// How long the trainers stall in an epoch after the first; zero if the tiers can meet the demand, unknown
-    /// without the step time.
+    /// The stall of the trainers in an epoch after the first: zero if the tiers can meet the demand, `None`
+    /// if the step time is unknown.
     #[serde(rename = "stall_s", serialize_with = "plain::optional_seconds")]
     pub stall: Option<Nanoseconds>,
     /// The stall as a percentage of the duration of such an epoch.
     pub stall_percent: Option<f64>,
-    /// How long the trainers stall in the first epoch.
     #[serde(rename = "first_epoch_stall_s", serialize_with = "plain::optional_seconds")]
     pub first_epoch_stall: Option<Nanoseconds>,
-    /// How long the trainers stall in the whole job.
     #[serde(rename = "job_stall_s", serialize_with = "plain::optional_seconds")]
     pub job_stall: Option<Nanoseconds>,
     /// The results of all rules on the same tiers.

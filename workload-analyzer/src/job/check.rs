@@ -28,7 +28,7 @@ const CHUNK_MIN: Bytes = Bytes(64 << 10);
 const CHUNK_MAX: Bytes = Bytes(1 << 40);
 const CHUNK_STEP: u64 = 4 << 10;
 
-/// Names of jobs and datasets: they are names of directories and files.
+/// The longest name of a job or dataset, which is that of a directory or file too.
 const NAME_LEN_MAX: usize = 64;
 const NODES_MAX: u32 = 65_536;
 const RANKS_PER_NODE_MAX: u32 = 1_024;
@@ -57,8 +57,8 @@ const CREDENTIALS: [&str; 18] = [
     "token",
 ];
 
-/// Checks the job in `text`. Errors name `file`; relative paths start at `directory`. What it leaves out of its
-/// world is that of `world`.
+/// Checks the job in `text`. Errors name `file`; relative paths start at `directory`; the parts of its world
+/// that the text leaves out are those of `world`.
 pub(super) fn job(
     text: &str,
     file: &Path,

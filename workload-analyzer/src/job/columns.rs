@@ -1,5 +1,5 @@
-//! What a job learns of its datasets when their indexes are read: for MDS and LitData these say which fields a sample
-//! has, for others what its elements are.
+//! Completes a job by the indexes of its datasets: those of MDS and LitData say which fields a sample has,
+//! others what its elements are.
 
 use tierfeed_dataset::{Catalog, Index};
 use tierfeed_transform::{Container, Pipeline, Work, container::Column};
@@ -9,62 +9,26 @@ use super::{
     elements::{self, ElementsError},
 };
 
-/// A dataset is not what its transform needs.
 #[derive(Debug, thiserror::Error)]
 pub enum ColumnsError {
-    /// The index does not say which there are.
     #[error(
         "{dataset}: it is not known which fields its samples have, and {key} takes one of them; give all shards the \
          same columns, or write the dataset with a newer version of its own writer, and build the index again"
     )]
-    Unknown {
-        /// The place of the dataset.
-        dataset: String,
-        /// The key of the transform.
-        key: String,
-    },
-    /// There is no such field.
+    Unknown { dataset: String, key: String },
     #[error("{dataset}: samples have no field `{named}` ({key}.field); they have {}", listed(.columns))]
-    Missing {
-        /// The place of the dataset.
-        dataset: String,
-        /// The key of the transform.
-        key: String,
-        /// The field that was named.
-        named: String,
-        /// The fields that there are.
-        columns: Vec<Column>,
-    },
-    /// The field holds decoded pixels.
+    Missing { dataset: String, key: String, named: String, columns: Vec<Column> },
     #[error(
         "{dataset}: field `{field}` is of `pil`, pixels and no image file, which {key} cannot decode; write it as \
          `jpeg`, `png` or the bytes of an image file, or decode in the trainer (`decode=`)"
     )]
-    Pixels {
-        /// The place of the dataset.
-        dataset: String,
-        /// The key of the transform.
-        key: String,
-        /// The field.
-        field: String,
-    },
-    /// The files are not what its first step says.
+    Pixels { dataset: String, key: String, field: String },
     #[error(transparent)]
     Elements(#[from] ElementsError),
-    /// It is not clear which field is meant.
     #[error(
         "{dataset}: {images} of the fields of a sample are images; name one of them as {key}.field: {}", listed(.columns)
     )]
-    Unclear {
-        /// The place of the dataset.
-        dataset: String,
-        /// The key of the transform.
-        key: String,
-        /// How many are images.
-        images: usize,
-        /// The fields that there are.
-        columns: Vec<Column>,
-    },
+    Unclear { dataset: String, key: String, images: usize, columns: Vec<Column> },
 }
 
 fn listed(columns: &[Column]) -> String {
@@ -73,7 +37,7 @@ fn listed(columns: &[Column]) -> String {
 }
 
 impl Job {
-    /// With the columns of samples that have them, which the indexes of the datasets know.
+    /// Adds the columns of samples that have them, which the indexes of the datasets know.
     ///
     /// # Errors
     ///

@@ -18,7 +18,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// The most different sizes of a dataset.
 pub const QUANTILES_MAX: u32 = 1_024;
 
-/// The largest mean of a described dataset: with the largest deviation no sample exceeds the limit of an index.
+/// The largest mean of a described dataset: with the largest deviation no sample exceeds the limit of an
+/// index.
 pub const MEAN_BYTES_MAX: Bytes = Bytes(64 << 30);
 
 /// The most bytes of a described dataset, 1 EiB: sums over some epochs stay below 64 bits.
@@ -27,7 +28,6 @@ pub const DATASET_BYTES_MAX: Bytes = Bytes(1 << 60);
 /// Rounds of the Feistel network. Four make it a strong permutation (Luby and Rackoff).
 const ROUNDS: u64 = 4;
 
-/// The description of a dataset that does not exist yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Described {
     /// Number of files, or of objects of a bucket.
@@ -52,13 +52,11 @@ pub struct DescribedSizes {
 }
 
 impl Described {
-    /// Samples in the dataset.
     #[must_use]
     pub const fn samples(&self) -> u32 {
         self.objects.saturating_mul(self.samples_per_object)
     }
 
-    /// The sizes of the samples for `seed`.
     #[must_use]
     pub fn sizes(&self, seed: u64) -> DescribedSizes {
         let samples = self.samples();
@@ -91,7 +89,6 @@ impl DescribedSizes {
         Bytes(self.quantiles[quantile])
     }
 
-    /// The size of each sample, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = Bytes> + '_ {
         (0..self.samples).map(|sample| self.size(SampleId(sample)))
     }

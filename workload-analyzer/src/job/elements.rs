@@ -1,7 +1,8 @@
-//! Compares what the files of a dataset say about the elements of a sample with the first step of its transform.
+//! Compares what the files of a dataset say about the elements of a sample with the first step of its
+//! transform.
 //!
-//! The worker sees only the bytes of a sample, which are elements without a header: another type of the same length
-//! would pass for the right one.
+//! The worker sees only the bytes of a sample, which are elements without a header: another type of the same
+//! length would pass for the right one.
 
 use tierfeed_core::id::SampleId;
 use tierfeed_dataset::{
@@ -10,91 +11,38 @@ use tierfeed_dataset::{
 };
 use tierfeed_transform::{Dtype, Pipeline, Work, container::Column, output::ByteOrder};
 
-/// The elements of samples are not what a step says.
 #[derive(Debug, thiserror::Error)]
 pub enum ElementsError {
-    /// They are of another type.
     #[error(
         "{place}: its elements are `{stated}`, and {key}.dtype is `{typed}`; write there what the file holds"
     )]
-    Dtype {
-        /// The first file of the dataset, or a field of its samples.
-        place: String,
-        /// The type that it states.
-        stated: String,
-        /// The key of the step.
-        key: String,
-        /// The type in the job.
-        typed: &'static str,
-    },
-    /// They have the other byte order.
+    Dtype { place: String, stated: String, key: String, typed: &'static str },
     #[error(
         "{place}: its elements are `{stated}`, of the other byte order than {key}.dtype, `{typed}`; write the file \
          with the byte order of this machine, for example as `array.astype(\"{typed}\")`"
     )]
-    Reversed {
-        /// The first file of the dataset, or a field of its samples.
-        place: String,
-        /// The type that it states.
-        stated: String,
-        /// The key of the step.
-        key: String,
-        /// The type in the job.
-        typed: &'static str,
-    },
-    /// A sample has other dimensions.
+    Reversed { place: String, stated: String, key: String, typed: &'static str },
     #[error(
         "{place}: a sample has the shape {stated:?}, and {key}.shape is {typed:?}; write there what the file holds"
     )]
-    Shape {
-        /// The first file of the dataset, or a field of its samples.
-        place: String,
-        /// The shape that it states.
-        stated: Vec<u64>,
-        /// The key of the step.
-        key: String,
-        /// The shape in the job.
-        typed: Vec<u32>,
-    },
-    /// Samples have several shapes.
+    Shape { place: String, stated: Vec<u64>, key: String, typed: Vec<u32> },
     #[error(
         "{dataset}: its files have chunks of several shapes, and {key}.shape is one; write the files alike"
     )]
-    Shapes {
-        /// The place of the dataset.
-        dataset: String,
-        /// The key of the step.
-        key: String,
-    },
-    /// The stored bytes are not the elements.
+    Shapes { dataset: String, key: String },
     #[error(
         "{place}: its chunks are stored by {filters}, which {key} does not undo; write them without, or decode in the \
          trainer (`decode=`)"
     )]
-    Filtered {
-        /// The first file of the dataset.
-        place: String,
-        /// The filters.
-        filters: String,
-        /// The key of the step.
-        key: String,
-    },
-    /// The bytes of a field begin with its shape.
+    Filtered { place: String, filters: String, key: String },
     #[error(
         "{place}: it is of `{encoding}`, whose bytes begin with a shape that {key} does not read; write it with a \
          fixed shape, such as `ndarray:float32:2,3`, or decode in the trainer (`decode=`)"
     )]
-    OwnShape {
-        /// The field.
-        place: String,
-        /// Its encoding.
-        encoding: String,
-        /// The key of the step.
-        key: String,
-    },
+    OwnShape { place: String, encoding: String, key: String },
 }
 
-/// What the first step of a pipeline says about elements.
+/// The statement of the first step of a pipeline about elements.
 struct Step<'a> {
     key: String,
     dtype: Dtype,
@@ -113,7 +61,6 @@ impl<'a> Step<'a> {
         Some(Self { key: format!("{above}.steps[0].{name}"), dtype, shape })
     }
 
-    /// Compares it with the type that `place` states.
     fn check_dtype(&self, place: &str, stated: &str) -> Result<(), ElementsError> {
         let (place, stated, key) = (place.to_owned(), stated.to_owned(), self.key.clone());
         let typed = self.dtype.name();
@@ -124,7 +71,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Compares it with the shape that `place` states. Axes of one element in front do not count.
+    /// Axes of one element in front do not count.
     fn check_shape(&self, place: &str, stated: &[u64]) -> Result<(), ElementsError> {
         let Some(typed) = self.shape else { return Ok(()) };
         let wide: Vec<u64> = typed.iter().map(|it| u64::from(*it)).collect();
@@ -162,7 +109,8 @@ pub(super) fn check(pipeline: &Pipeline, above: &str, index: &Index) -> Result<(
     }
 }
 
-/// Compares a field of MDS or LitData with the first step of the transform that takes it, whose key is `above`.
+/// Compares a field of MDS or LitData with the first step of the transform that takes it, whose key is
+/// `above`.
 pub(super) fn check_field(
     pipeline: &Pipeline,
     above: &str,

@@ -56,20 +56,16 @@ pub struct DatasetKeys {
 /// An invalid key of a dataset. The caller adds the name of the key for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyError {
-    /// A value that is not allowed.
     Invalid {
         /// The key, as in job files.
         key: &'static str,
         /// The value, without credentials.
         value: String,
-        /// What would be right.
         reason: Reason,
     },
-    /// A key that conflicts with others, or a missing one.
     Conflict {
         /// The key, as in job files; `None` if a key is missing.
         key: Option<&'static str>,
-        /// The conflict, and what would be right.
         conflict: KeyConflict,
     },
 }

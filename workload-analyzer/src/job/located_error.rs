@@ -7,21 +7,18 @@ use std::{
 
 use super::location;
 
-/// An error about a key of a job file, with the location of the key.
 #[derive(Debug, thiserror::Error)]
 #[error("{}:{line}: {source}", .file.display())]
 pub struct LocatedError<E: Error + 'static> {
-    /// The path of the job file.
     pub file: PathBuf,
     /// The line, counted from 1.
     pub line: usize,
-    /// The error about the key.
     pub source: E,
 }
 
 impl<E: Error + 'static> LocatedError<E> {
-    /// `error` at the line of `keys` in `text`, the text of `file`; at the line of their nearest parent if the
-    /// text does not have them.
+    /// `error` at the line of `keys` in `text`, the text of `file`; at the line of their nearest parent if
+    /// the text does not have them.
     #[must_use]
     pub fn in_text(text: &str, file: &Path, keys: &[&str], error: E) -> Self {
         Self { file: file.to_owned(), line: location::line_of(text, keys), source: error }

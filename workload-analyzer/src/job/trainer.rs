@@ -8,10 +8,8 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
-/// The work of the trainer besides reading batches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trainer {
-    /// How it decodes and transforms samples.
     pub loader: Loader,
     /// The arrays that a sample is decoded to; empty if unknown.
     pub decoded: Vec<Element>,
@@ -19,17 +17,12 @@ pub struct Trainer {
     pub validation: Option<Validation>,
     /// The pass after the last epoch.
     pub evaluation: Option<Pass>,
-    /// The model that is trained.
     pub model: Option<Model>,
-    /// The checkpoints that are written.
     pub checkpoint: Option<Checkpoint>,
-    /// The idle phases between steps.
     pub pause: Option<Pause>,
-    /// Whether the framework caches samples itself.
     pub cache: NativeCache,
 }
 
-/// How a rank decodes and transforms samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Loader {
     /// Worker processes or threads of each rank; 0 if the training process does it between steps.
@@ -81,22 +74,18 @@ pub struct Pass {
 /// The passes between epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validation {
-    /// The samples of each pass.
     pub pass: Pass,
     /// Number of epochs between two passes, at least 1.
     pub every_epochs: u32,
 }
 
-/// The memory requirements of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Model {
     /// Number of trained parameters.
     pub parameters: u64,
     /// Bytes of a parameter, of its gradient and of each optimizer state.
     pub bytes_per_parameter: u32,
-    /// The optimizer, which determines the number of states.
     pub optimizer: Optimizer,
-    /// The memory that holds the model.
     pub device: Device,
 }
 
@@ -126,20 +115,14 @@ pub enum Optimizer {
     Sgd,
     /// Gradient descent with momentum: one state.
     SgdMomentum,
-    /// `Adam`, with two states per parameter.
     Adam,
-    /// `AdamW`, with two states per parameter.
     AdamW,
-    /// `Adagrad`, with one state per parameter.
     Adagrad,
-    /// `RMSprop`, with one state per parameter.
     RmsProp,
-    /// `LAMB`, with two states per parameter.
     Lamb,
 }
 
 impl Optimizer {
-    /// All optimizers, in the order of the enum.
     pub const ALL: [Self; 7] = [
         Self::Sgd,
         Self::SgdMomentum,
@@ -150,7 +133,6 @@ impl Optimizer {
         Self::Lamb,
     ];
 
-    /// The name in job files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -183,17 +165,13 @@ impl Optimizer {
 /// The memory that holds the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Device {
-    /// The main memory of the node.
     Cpu,
-    /// The memory of an accelerator.
     Gpu,
 }
 
 impl Device {
-    /// All devices, in the order of the enum.
     pub const ALL: [Self; 2] = [Self::Cpu, Self::Gpu];
 
-    /// The name in job files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -203,10 +181,8 @@ impl Device {
     }
 }
 
-/// The checkpoints of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// The interval between two checkpoints.
     pub every: Interval,
     /// The size of one; `None` to compute it from the model.
     pub bytes: Option<Bytes>,
@@ -215,14 +191,11 @@ pub struct Checkpoint {
 /// Idle phases: evaluations, checkpoints, and all else that the trainer does without reading batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pause {
-    /// The interval from one to the next.
     pub every: Interval,
-    /// The duration of each.
     pub time: Nanoseconds,
 }
 
 impl Pause {
-    /// As the simulator takes it.
     #[must_use]
     pub fn in_steps(self, steps_per_epoch: u32) -> simulator::Pause {
         let every = match self.every {
@@ -234,7 +207,6 @@ impl Pause {
     }
 }
 
-/// An interval of the training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interval {
     /// A number of epochs, at least 1.
@@ -246,7 +218,6 @@ pub enum Interval {
 /// The cache of the framework itself, such as `Dataset.cache` of TensorFlow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum NativeCache {
-    /// The framework caches no samples.
     #[default]
     None,
     /// In the memory of the training process.

@@ -33,7 +33,7 @@ pub(crate) struct DatasetFile {
 }
 
 /// A dataset beside the first: where it lies, and how it is read. `flatten` would lose the check for unknown
-/// keys, so the keys that both have stand here again.
+/// keys, so the keys that both have are repeated here.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping with `source` and `format`")]
@@ -62,7 +62,6 @@ pub(crate) struct FurtherDatasetFile {
     transform: Option<FurtherTransformFile>,
 }
 
-/// How a dataset beside the first is read.
 #[derive(Debug)]
 pub(crate) struct FurtherOrderFile {
     pub(crate) batch_size: Option<Whole>,

@@ -57,7 +57,6 @@ pub(crate) struct StorageFile {
     pub(crate) emulate: Option<SpeedFile>,
 }
 
-/// The keys that every kind of tier has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TierKeys<'a> {
     pub(crate) size: Option<&'a Text>,

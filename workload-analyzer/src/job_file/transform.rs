@@ -5,7 +5,6 @@ use tierfeed_transform::pipeline_file::{LimitsFile, StepFile};
 
 use super::Text;
 
-/// What the samples of a dataset beside the first become.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping such as `{ steps: [{ resize: 256 }, { center_crop: 224 }] }`")]

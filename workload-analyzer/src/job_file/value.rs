@@ -47,7 +47,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// What happens to a sample that cannot be read: a word, or a mapping with the share that may be left out.
+/// The reaction to a sample that cannot be read: a word, or a mapping with the share that may be left out.
 #[derive(Debug)]
 pub(crate) enum OnErrorFile {
     Word(Text),

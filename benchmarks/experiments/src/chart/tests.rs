@@ -107,13 +107,12 @@ fn has_class(element: &Element, class: &str) -> bool {
     element.attributes.get("class").is_some_and(|it| it.split(' ').any(|it| it == class))
 }
 
-/// The bars below the legend.
 fn bars_of(drawing: &[Element], legend: usize) -> Vec<&Element> {
     let bars = drawing.iter().filter(|it| it.name == "rect" && has_class(it, "bar"));
     bars.skip(legend).collect()
 }
 
-/// Where an axis has a value, by two of its labels.
+/// The pixel of a value on an axis, by two of its labels.
 fn pixel(drawing: &[Element], axis: &str, labels: [&str; 2], value: f64) -> f64 {
     let place = |label: &str| {
         let is_label = |it: &&Element| it.text == label && has_class(it, "faint");

@@ -7,7 +7,7 @@ use std::{fmt::Write as _, fs, path::Path};
 use anyhow::{Context as _, bail, ensure};
 use tierfeed_core::units::{Bytes, Nanoseconds};
 
-/// The time is that of one process, and eight prepare a chunk.
+/// The cost is that of one process, and eight prepare a chunk.
 const HEADER: &str = "dataset,size_bytes,cost_s_times_8";
 const PREPARERS: u64 = 8;
 /// Far more than any table has; with the two below, no sum of a pattern leaves 64 bits.
@@ -22,7 +22,6 @@ const DAYS: [usize; 10] = [7, 1, 9, 6, 2, 4, 8, 3, 0, 5];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ChunkId(pub(super) usize);
 
-/// The size and the cost of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk {
     /// The bytes of storage; never 0.
@@ -38,7 +37,6 @@ impl Chunk {
     }
 }
 
-/// All chunks, and which dataset has which.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunks {
     all: Vec<Chunk>,
@@ -93,7 +91,6 @@ impl Chunks {
     }
 
     /// As many chunks in each dataset as the authors' table has, of about its sizes and costs.
-    #[expect(clippy::missing_panics_doc, reason = "what is written here is a table")]
     pub fn generated() -> Self {
         let mut text = format!("{HEADER}\n");
         let datasets: [(&str, u64, u64, u64); 4] = [
@@ -122,12 +119,10 @@ impl Chunks {
         self.all.len()
     }
 
-    /// The bytes of all chunks.
     pub(super) fn bytes(&self) -> Bytes {
         Bytes(self.all.iter().map(|it| it.size.0).sum())
     }
 
-    /// The time to prepare every chunk once.
     pub(super) fn cost(&self) -> Nanoseconds {
         Nanoseconds(self.all.iter().map(|it| it.cost.0).sum())
     }
@@ -150,7 +145,6 @@ fn by_date(rows: Vec<ChunkId>) -> Vec<ChunkId> {
     if rows.len() == DAYS.len() { DAYS.map(|row| rows[row]).to_vec() } else { rows }
 }
 
-/// A count or a quantity as a float.
 #[expect(clippy::cast_precision_loss, reason = "bytes and nanoseconds here are below 2^53")]
 pub(super) fn number(value: impl TryInto<u64>) -> f64 {
     let value: u64 = value.try_into().unwrap_or(u64::MAX);

@@ -20,7 +20,6 @@ use super::{
     workload::{Job, Pattern},
 };
 
-/// A moment in a pattern.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Moment {
     /// Jobs before this one. The clock: a job has all its chunks at one time.
@@ -39,7 +38,6 @@ impl Worth {
     }
 }
 
-/// A policy that says which chunks are stored.
 pub(super) trait Policy {
     /// A job starts, and has registered what it will use.
     fn handle_job(&mut self, _job: &Job, _now: Moment) {}
@@ -47,10 +45,8 @@ pub(super) trait Policy {
     /// `chunk` is not stored and had to be prepared.
     fn handle_miss(&mut self, _chunk: ChunkId) {}
 
-    /// The running job uses `chunk`.
     fn handle_use(&mut self, _chunk: ChunkId, _now: Moment) {}
 
-    /// The worth of keeping `chunk`.
     fn worth(&mut self, chunk: ChunkId, now: Moment) -> Worth;
 
     /// Whether `chunk`, which is being used, is stored although `victims` have to be evicted for it.
@@ -59,7 +55,6 @@ pub(super) trait Policy {
     }
 }
 
-/// A policy by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Lru,
@@ -92,7 +87,7 @@ impl Kind {
         Self::TierfeedKnown,
     ];
 
-    /// Where the policy of the paper stands in [`Self::ALL`].
+    /// The index of the paper's policy in [`Self::ALL`].
     pub(super) const DLCACHE: usize = Self::DlCache as usize;
 
     pub(super) const fn name(self) -> &'static str {
@@ -112,7 +107,6 @@ impl Kind {
         }
     }
 
-    /// What it knows beside the past.
     pub(super) const fn knows(self) -> &'static str {
         match self {
             Self::DlCacheRegistered | Self::Tierfeed => "the running job",

@@ -15,7 +15,6 @@ use super::{
     workload::Pattern,
 };
 
-/// The time of preparing chunks under `policy`.
 pub(super) fn preparation(
     chunks: &Chunks,
     pattern: &Pattern,

@@ -39,7 +39,7 @@ fn pattern(capacity: u64, jobs: &[&[usize]]) -> Pattern {
     Pattern { number: 0, capacity: Bytes(capacity), jobs: jobs.iter().map(job).collect() }
 }
 
-/// What `kind` spends with room for `capacity` bytes, in seconds.
+/// The cost under `kind` with room for `capacity` bytes, in seconds.
 fn spent_s(kind: Kind, chunks: &Chunks, capacity: u64, jobs: &[&[usize]]) -> u64 {
     let pattern = pattern(capacity, jobs);
     let Nanoseconds(ns) =

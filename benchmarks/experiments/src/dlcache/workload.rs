@@ -18,7 +18,6 @@ const REUSES: [usize; 3] = [1, 3, 5];
 const SHARES: [usize; 4] = [1, 3, 5, 7];
 const WINDOWS: [usize; 4] = [1, 3, 5, 7];
 
-/// The set of patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patterns {
     /// As the paper counts: 10 levels of storage from 160 to 260 GB, 50 orders each: 24,000.
@@ -51,17 +50,13 @@ impl Patterns {
     }
 }
 
-/// The chunks that a job reads, in turn; a chunk that several jobs share stands there once for each.
+/// The chunks that a job reads, in turn; a chunk that several jobs share is listed once for each.
 pub(super) type Job = Vec<ChunkId>;
 
-/// One run of jobs on a node.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pattern {
-    /// Its number among all patterns.
     pub(super) number: usize,
-    /// The storage of the node.
     pub(super) capacity: Bytes,
-    /// The jobs in their order.
     pub(super) jobs: Vec<Job>,
 }
 
@@ -92,7 +87,6 @@ pub(super) fn patterns(chunks: &Chunks, which: Patterns) -> impl Iterator<Item =
     })
 }
 
-/// How many patterns there are.
 pub(super) fn count(which: Patterns) -> usize {
     configurations(which).len() * which.orders()
 }
@@ -143,7 +137,7 @@ pub(super) fn shuffle<T>(random: &mut Mt19937, items: &mut [T]) {
     }
 }
 
-/// A number from 0 to `most`: as many bits as `most` has, until they are no more than it.
+/// Draws a number from 0 to `most`: as many bits as `most` has, until they are at most `most`.
 fn up_to(random: &mut Mt19937, most: usize) -> usize {
     let mask = u32::MAX >> u32::try_from(most).expect("few jobs").leading_zeros();
     loop {

@@ -25,20 +25,16 @@ const EQUAL: Bytes = Bytes(110_016);
 
 const PHOTOGRAPHS: Lognormal = Lognormal { mean_bytes: 110_000.0, sigma: 0.5, seed: 3 };
 
-/// Cold bytes of one policy by rank and step.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The name of the policy.
     pub policy: &'static str,
     /// Nodes that share an epoch.
     pub nodes: u32,
-    /// The distribution of sample sizes.
     pub sizes: Sizes,
     /// Mean of a rank and step, in the epochs that count.
     pub mean_bytes: f64,
     /// The largest deviation of a rank and step from the mean of its epoch.
     pub deviation_bytes: f64,
-    /// The largest sample of the dataset.
     pub largest_bytes: u64,
     /// Whether it is within the promise; absent without one.
     pub is_met: Option<bool>,
@@ -52,18 +48,15 @@ impl Row {
     }
 }
 
-/// The distribution of sample sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sizes {
-    /// All samples have the same size.
     Equal,
     /// A lognormal law with sigma 0.5, about as in ImageNet.
     Photographs,
 }
 
 impl Sizes {
-    /// The name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -73,10 +66,8 @@ impl Sizes {
     }
 }
 
-/// The policies that are compared with `gap`.
 const POLICIES: [&str; 5] = ["gap", "belady", "nopfs", "lobster", "pinned"];
 
-/// A policy in one setting.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Case {
     kind: Kind,
@@ -95,7 +86,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Replays some epochs of `accesses` reads, less what does not fill a step.
+/// Replays some epochs of `accesses` reads, less the remainder that does not fill a step.
 pub(super) fn measure(case: Case, accesses: u32) -> Row {
     let Case { kind, nodes, sizes } = case;
     let setting = setting(case, accesses);

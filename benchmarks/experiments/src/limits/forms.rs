@@ -5,7 +5,6 @@
 //! do not read from each other. `cached` is the cache of one node as a share of the dataset, and
 //! q = 1 / nodes the chance that a sample falls to a node in an epoch.
 
-/// A run whose hit ratio is computed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Run {
     /// Nodes that share an epoch.
@@ -26,7 +25,7 @@ impl Run {
         self.q().powi(2) * (1.0 - self.q()).powf(f64::from(gap) - 1.0)
     }
 
-    /// A mean over all epochs of the hits of each, which `hits` tells as a share of the node's reads.
+    /// The mean over all epochs of `hits`, which gives the hits of an epoch as a share of the node's reads.
     fn mean(self, hits: impl Fn(u32) -> f64) -> f64 {
         (0..self.epochs).map(hits).sum::<f64>() / f64::from(self.epochs)
     }
@@ -65,7 +64,6 @@ pub(crate) fn best(run: Run) -> f64 {
 /// The hit ratio that no policy can exceed in the long run, and how it is reached.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Steady {
-    /// Share of reads that hit.
     pub(crate) hits: f64,
     /// The longest gap, in epochs, of which anything is kept.
     pub(crate) gap: u32,

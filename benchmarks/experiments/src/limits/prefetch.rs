@@ -18,10 +18,8 @@ use super::{
     retention::{self, share},
 };
 
-/// A schedule in one setting.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// What is kept and when it is fetched.
     pub schedule: Schedule,
     /// Cache as a share of the dataset.
     pub cached: f64,
@@ -41,7 +39,6 @@ pub struct Row {
     pub is_met: Option<bool>,
 }
 
-/// What is kept, and when it is fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
@@ -60,7 +57,6 @@ impl Schedule {
     pub const ALL: [Self; 4] =
         [Self::Earliest, Self::BeladyInTime, Self::GapInTime, Self::GapInTimeBeside];
 
-    /// The name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -71,7 +67,7 @@ impl Schedule {
         }
     }
 
-    /// Cache less staging, or all of it.
+    /// The cache less the staging, or all of it.
     fn kept(self, slots: u32, staging: Staging) -> u32 {
         match self {
             Self::Earliest | Self::GapInTimeBeside => slots,
@@ -102,7 +98,6 @@ const BANDWIDTHS: [Bandwidth; 5] =
 pub(super) struct Bandwidth(u32);
 
 impl Bandwidth {
-    /// A whole cold read.
     const WHOLE: Self = Self(1000);
 
     fn ratio(self) -> f64 {
@@ -110,14 +105,12 @@ impl Bandwidth {
     }
 }
 
-/// The counts of a schedule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Reads from the second epoch on.
     steady: u64,
     /// Those of them that found their sample ready.
     ready: u64,
-    /// The number of all reads.
     reads: u64,
     /// Cold reads, by the prefetcher or the trainer.
     cold: u64,
@@ -131,7 +124,6 @@ impl Tally {
     }
 }
 
-/// Runs a schedule at all bandwidths.
 pub(super) fn measure(case: Case, accesses: u32, epochs: u32) -> Vec<Row> {
     let Case { schedule, cached } = case;
     let run = Run { nodes: 1, cached, epochs };
@@ -186,7 +178,7 @@ fn is_met(row: &Row) -> Option<bool> {
     }
 }
 
-/// Which reads `gap` does not keep, in the order in which the node reads.
+/// The reads that `gap` does not keep, in the order in which the node reads.
 fn misses_of_gap(run: Run, accesses: u32, slots: u32) -> Vec<bool> {
     let mut setting = retention::setting(run, accesses);
     let sample = setting.sizes[0];
@@ -197,7 +189,7 @@ fn misses_of_gap(run: Run, accesses: u32, slots: u32) -> Vec<bool> {
     misses
 }
 
-/// What the simulation behind `reference.rs` found, 50 epochs long and with staging inside the cache.
+/// The results of the simulation behind `reference.rs`, 50 epochs long and with staging inside the cache.
 fn table(schedule: Schedule, cached: f64, bandwidth: f64) -> Option<f64> {
     let is = |a: f64, b: f64| (a - b).abs() < 1e-9;
     let row = TABLE.iter().find(|row| is(row.0, cached) && is(row.1, bandwidth))?;

@@ -14,7 +14,6 @@ pub(crate) const EPOCHS: [u32; 3] = [2, 10, 50];
 /// Mean hits by cache, then by epochs of the run.
 type Means = [[f64; 3]; 6];
 
-/// The figures of the simulation for a policy, if it was simulated.
 pub(crate) fn mean(policy: &str, nodes: u32, cached: f64, epochs: u32) -> Option<f64> {
     let row = CACHED.iter().position(|it| (it - cached).abs() < 1e-9)?;
     let column = EPOCHS.iter().position(|it| *it == epochs)?;

@@ -25,22 +25,18 @@ const SEED: u64 = 42;
 /// policies that even out steps.
 const BATCH: u32 = 32;
 
-/// One run of one policy.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The name of the policy.
     pub policy: &'static str,
     /// Nodes that share an epoch.
     pub nodes: u32,
     /// Cache of the node as a share of the dataset.
     pub cached: f64,
-    /// Epochs of the run.
     pub epochs: u32,
     /// Share of reads that hit, over all epochs.
     pub hits: f64,
     /// The figure of the other simulation.
     pub table: Option<f64>,
-    /// The figure of the closed form.
     pub form: Option<f64>,
     /// Share of reads that hit from the epoch on in which a steady rule first knows all gaps that it
     /// keeps.
@@ -64,7 +60,6 @@ impl Row {
     }
 }
 
-/// A policy and the run that it is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Case {
     pub(super) kind: Kind,
@@ -172,7 +167,6 @@ pub(super) fn setting(run: Run, accesses: u32) -> Setting {
     }
 }
 
-/// The number of samples in a share of the dataset.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Outcome, flatness, prefetch, retention};
 
-/// The figures as tables; those that miss their mark are marked with `!`.
+/// Figures that miss their mark are marked with `!`.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();

@@ -19,7 +19,7 @@ use crate::{
     training::{Times, Trained, Training},
 };
 
-/// At most so many photographs.
+/// The most photographs in the bucket.
 const PHOTOGRAPHS: u32 = 160;
 /// A bucket of a cloud, seen from the same region.
 const PACE: Pace = Pace {
@@ -28,7 +28,6 @@ const PACE: Pace = Pace {
     together: Some(BytesPerSecond(80_000_000)),
 };
 
-/// What is emulated, for people.
 pub(super) fn described() -> String {
     let rate = |rate: Option<BytesPerSecond>| rate.map_or_else(String::new, |it| it.to_string());
     format!(
@@ -47,7 +46,6 @@ pub(super) struct Far {
     rates: [f64; 2],
 }
 
-/// The name of the photographs in the bucket.
 const FILES: &str = "photographs";
 
 impl Far {
@@ -79,7 +77,6 @@ impl Far {
         Ok(Self { bucket, photographs, rates })
     }
 
-    /// What the stopwatch said, for people.
     pub(super) fn checked(&self) -> String {
         let rate = |rate: f64| format!("{:.1} MB/s", rate / 1e6);
         format!(
@@ -92,8 +89,6 @@ impl Far {
         )
     }
 
-    /// Trains one epoch.
-    ///
     /// # Errors
     ///
     /// If the training fails, or lacks photographs.
@@ -122,7 +117,7 @@ impl Far {
     }
 }
 
-/// Why a loader is not compared with a bucket, if that is known before it tries.
+/// The reason why a loader is not compared with a bucket, if it is known before it tries.
 pub(super) fn reason(loader: &Loader) -> Option<&'static str> {
     match (loader.script, loader.workers) {
         ("tf.data", _) => Some("tensorflow-cpu has no file system for s3 or http"),
@@ -133,7 +128,7 @@ pub(super) fn reason(loader: &Loader) -> Option<&'static str> {
     }
 }
 
-/// The name under which it is told that a loader is not compared with a bucket.
+/// The key in `Outcome::absent` for a loader that is not compared with a bucket.
 pub(super) fn absence(loader: &Loader) -> String {
     format!("{} (bucket)", loader.name)
 }

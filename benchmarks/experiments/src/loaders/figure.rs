@@ -9,7 +9,6 @@ use crate::{
 };
 
 impl Outcome {
-    /// The comparison for [`crate::page`] and [`crate::floors`].
     #[must_use]
     pub fn figure(&self) -> Figure {
         let versions = self.versions.iter().map(|(loader, version)| format!("{loader} {version}"));
@@ -33,7 +32,6 @@ impl Outcome {
     }
 }
 
-/// Why warm bytes are lost.
 const NOTHING_TO_PREPARE: &str = "a loop over files in the page cache of its own process has nothing to prepare or to \
                                   plan, and tierfeed hands each batch over from another process";
 
@@ -51,7 +49,6 @@ fn chart(comparison: &Comparison) -> Chart {
     }
 }
 
-/// Tierfeed against the fastest other loader.
 fn headline(comparison: &Comparison) -> Option<Headline> {
     let (ours, other) = (comparison.ours()?, comparison.fastest_other()?);
     // The same claim also if another loader is the fastest tomorrow.

@@ -6,7 +6,7 @@ use tierfeed_core::units::Bytes;
 
 use super::Outcome;
 
-/// The figures as tables, the fastest loader first.
+/// The fastest loader first.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What the simulator predicted of runs, beside what came.
+//! Predictions of runs by the simulator, beside the results.
 
 use tierfeed_core::units::Bytes;
 use tierfeed_harness::slow_disk::AHEAD;
@@ -6,11 +6,11 @@ use tierfeed_harness::slow_disk::AHEAD;
 use super::Page;
 use crate::figure::Prediction;
 
-/// How far a prediction of bytes and one of time may be off, in per cent.
+/// The largest errors with which predictions of bytes and of time count as right, in per cent.
 const BYTES_OFF_MAX: f64 = 1.0;
 const TIME_OFF_MAX: f64 = 5.0;
 
-/// How many predictions came true; nothing if there are none.
+/// The number of predictions that came true, as a sentence; empty if there are none.
 pub(super) fn sentence<'a>(predictions: impl Iterator<Item = &'a Prediction>) -> String {
     let (mut all, mut bytes, mut time, mut self_read) = (0, 0, 0, 0);
     for prediction in predictions {
@@ -39,7 +39,6 @@ pub(super) fn sentence<'a>(predictions: impl Iterator<Item = &'a Prediction>) ->
     said
 }
 
-/// The predictions of a figure.
 pub(super) fn section(page: &mut Page, predictions: &[Prediction]) {
     let titles = [
         ("", "run"),
@@ -79,7 +78,7 @@ fn time_off(it: &Prediction) -> f64 {
     off(it.predicted_s, it.seconds)
 }
 
-/// By how many per cent of what came a prediction is off; not finite if that cannot be said.
+/// The error of a prediction in per cent of the result; not finite if that cannot be said.
 fn off(predicted: f64, came: f64) -> f64 {
     if predicted.total_cmp(&came).is_eq() { 0.0 } else { 100.0 * (predicted - came) / came }
 }

@@ -91,7 +91,6 @@ fn named(text: &str) -> Figure {
     figure
 }
 
-/// The texts of elements with this name, in their order.
 fn texts(page: &str, name: &str) -> Vec<String> {
     elements(page).into_iter().filter(|it| it.name == name).map(|it| it.text).collect()
 }

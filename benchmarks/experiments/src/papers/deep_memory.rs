@@ -19,7 +19,6 @@ use tierfeed_core::units::BytesPerSecond;
 
 use super::repetition::{Ground, OnStage};
 
-/// The disk of the node.
 const DISK: BytesPerSecond = BytesPerSecond(40_000_000);
 
 /// The figures, by name; those of one entry come from the same runs.

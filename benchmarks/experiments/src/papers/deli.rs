@@ -26,12 +26,11 @@ use crate::{
 
 use self::{measured::Measured, node::on_node, setting::Run};
 
-/// A figure: its name, what runs for it, and how it is drawn.
 struct Repeat {
     name: &'static str,
     runs: fn() -> Vec<Run>,
     draw: fn(&Measured) -> Figure,
-    /// The least extent of which it is part.
+    /// The least extent that includes it.
     extent: Extent,
 }
 
@@ -76,12 +75,10 @@ const FIGURES: [Repeat; 8] = [
     Repeat { name: cost::NAME, runs: loading::runs, draw: cost::figure, extent: Extent::Quick },
 ];
 
-/// The names of the figures that [`run`] repeats.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     FIGURES.iter().map(|it| it.name)
 }
 
-/// Repeats the figures of this paper that are wanted.
 pub(super) fn run(
     settings: &Settings,
     is_wanted: &dyn Fn(&str) -> bool,
@@ -101,7 +98,6 @@ pub(super) fn run(
     repeated.add(&wanted.iter().map(|it| it.name).collect::<Vec<_>>(), made);
 }
 
-/// A figure of this paper without what it shows.
 fn blank(measured: &Measured, name: &str, number: &str, title: &str) -> Figure {
     Figure {
         setting: Measured::setting(),

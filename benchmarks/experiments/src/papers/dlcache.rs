@@ -18,12 +18,10 @@ const DISK: BytesPerSecond = BytesPerSecond(80_000_000);
 /// Photographs, and recordings, at most.
 const GROUND: Ground = Ground { disk: DISK, copies: 4, photographs: 600, photographs_quick: 600 };
 
-/// The names of the figures that [`run`] repeats.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     EXPERIMENTS.iter().map(|it| it.name).chain([eviction::NAME])
 }
 
-/// Repeats the figures of this paper that are wanted.
 pub(super) fn run(
     settings: &Settings,
     is_wanted: &dyn Fn(&str) -> bool,

@@ -12,7 +12,6 @@ use super::repetition::{Ground, OnStage};
 
 use tierfeed_core::units::BytesPerSecond;
 
-/// The disk of a node.
 const DISK: BytesPerSecond = BytesPerSecond(20_000_000);
 
 /// The figures, by name; those of one entry come from the same runs.

@@ -10,10 +10,8 @@ use tierfeed_core::units::BytesPerSecond;
 
 use super::repetition::{Ground, OnStage};
 
-/// The disk that the photographs lie on.
 const DISK: BytesPerSecond = BytesPerSecond(40_000_000);
 
-/// The figures, by name.
 pub(super) const FIGURES: OnStage = OnStage {
     // Ratios need no more photographs, and each figure has turns of many sides.
     ground: Ground { disk: DISK, copies: 8, photographs: 480, photographs_quick: 240 },

@@ -12,19 +12,18 @@ use crate::{
 /// Runs what one figure or several show.
 pub(super) type Repeat = fn(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Figure>>;
 
-/// What figures are repeated on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ground {
     pub(super) disk: BytesPerSecond,
     /// Room on the disk, in copies of the photographs.
     pub(super) copies: u64,
-    /// Photographs at most, and in a quick run.
+    /// The most photographs, and the most in a quick run.
     pub(super) photographs: u32,
     pub(super) photographs_quick: u32,
 }
 
 impl Ground {
-    /// The settings, with no more photographs than there shall be.
+    /// The settings, with the number of photographs limited.
     pub(super) fn settings(&self, settings: &Settings) -> Settings {
         let most = match settings.extent {
             Extent::Full => self.photographs,
@@ -34,7 +33,6 @@ impl Ground {
     }
 }
 
-/// Figures, and those that failed.
 #[derive(Debug, Default)]
 pub(super) struct Repeated {
     pub(super) figures: Vec<Figure>,
@@ -55,7 +53,6 @@ impl fmt::Display for Failed {
 }
 
 impl Repeated {
-    /// Adds the figures of `names`, or the reason why there are none.
     pub(super) fn add(&mut self, names: &[&str], repeated: anyhow::Result<Vec<Figure>>) {
         match repeated {
             Ok(figures) => self.figures.extend(figures),
@@ -73,7 +70,6 @@ impl Repeated {
     }
 }
 
-/// Figures that are repeated on one stage.
 #[derive(Debug)]
 pub(super) struct OnStage {
     pub(super) ground: Ground,
@@ -82,12 +78,10 @@ pub(super) struct OnStage {
 }
 
 impl OnStage {
-    /// The names of the figures.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.figures.iter().flat_map(|(names, _)| names.iter().copied())
     }
 
-    /// Repeats the figures that are wanted.
     pub(super) fn run(
         &self,
         settings: &Settings,

@@ -1,4 +1,5 @@
-//! What the planner's own state machines say of a paper's setting, on a virtual clock: no training runs.
+//! The results of the planner's own state machines for a paper's setting, on a virtual clock: no training
+//! runs.
 
 use crate::{
     figure::{Along, Chart, Figure, Paper, Series, Source, Value},
@@ -12,12 +13,11 @@ const LIMITS: &str = "newer-limits";
 const ACCESSES: u32 = 4_000;
 const EPOCHS: u32 = 50;
 
-/// The names of the figures that [`run`] draws.
 pub(super) fn names() -> [&'static str; 1] {
     [LIMITS]
 }
 
-/// Replays what is wanted; nothing in a quick run.
+/// Replays the wanted figures; none in a quick run.
 pub(super) fn run(
     settings: &Settings,
     is_wanted: impl Fn(&str) -> bool,
@@ -67,7 +67,6 @@ fn series(name: &str, source: Source, values: Vec<Option<Value>>) -> Series {
     Series { name: name.to_owned(), source, values }
 }
 
-/// A figure of a replay without what it shows.
 fn replayed(name: &str, paper: Paper) -> Figure {
     Figure {
         emulated: vec![

@@ -1,4 +1,4 @@
-//! What a training of several ranks was: how long batches were waited for and steps took, and what agents reported.
+//! The result of a training of several ranks: the times of waits and steps, and the reports of agents.
 
 use std::ops::Range;
 
@@ -7,30 +7,25 @@ use tierfeed_core::units::Bytes;
 
 use crate::{machine::Used, prediction};
 
-/// What a training was.
 #[derive(Debug, Clone)]
 pub(crate) struct Ranked {
-    /// Epochs of each rank.
+    /// The epochs, by rank.
     pub(crate) ranks: Vec<Vec<Epoch>>,
-    /// What the processes of each node used.
+    /// By node.
     pub(crate) used: Vec<Used>,
-    /// What the agents of tierfeed reported.
     pub(crate) reports: Vec<Report>,
 }
 
-/// An epoch of a rank.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Epoch {
     pub(crate) seconds: f64,
-    /// Seconds for which each batch was waited for.
+    /// Seconds for which the rank waited for each batch.
     pub(crate) waits: Vec<f64>,
     /// Seconds after each step until all other ranks had done it too.
     pub(crate) idles: Vec<f64>,
-    /// Samples.
     pub(crate) images: u64,
 }
 
-/// Of the report of an agent.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Report {
     #[serde(flatten)]
@@ -64,25 +59,23 @@ impl Report {
 }
 
 impl Ranked {
-    /// Seconds of all epochs, and of what agents read before them: the head start of the earliest.
+    /// Seconds of all epochs, and of the reading by agents before them: the head start of the earliest.
     pub(crate) fn total_s(&self) -> f64 {
         let head_starts = self.reports.iter().map(|report| report.run.head_start_s());
         let epochs: f64 = self.ranks[0].iter().map(|epoch| epoch.seconds).sum();
         head_starts.fold(0.0, f64::max) + epochs
     }
 
-    /// Steps from an epoch on.
     #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
     pub(super) fn steps_count(&self, from: usize) -> f64 {
         self.ranks[0][from..].iter().map(|epoch| epoch.waits.len()).sum::<usize>() as f64
     }
 
-    /// Seconds of an epoch, of these.
     pub(crate) fn epoch_s(&self, epochs: Range<usize>) -> f64 {
         mean(self.ranks[0][epochs].iter().map(|epoch| epoch.seconds))
     }
 
-    /// For each step of these epochs, how long each rank waited for its batch.
+    /// For each step of these epochs, the waits of the ranks for their batches.
     fn steps(&self, epochs: Range<usize>) -> impl Iterator<Item = Vec<f64>> {
         epochs.flat_map(move |number| {
             let of_step = move |step: usize| {
@@ -93,8 +86,8 @@ impl Ranked {
         })
     }
 
-    /// The share of steps in which the rank that waited longest for its batch did so for more than `tolerance_s` longer
-    /// than the one that waited least.
+    /// The share of steps in which the longest wait of a rank for its batch exceeds the shortest by more than
+    /// `tolerance_s`.
     pub(crate) fn imbalanced(&self, epochs: Range<usize>, tolerance_s: f64) -> f64 {
         let spread = |waits: Vec<f64>| {
             let most = waits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -103,7 +96,7 @@ impl Ranked {
         mean(self.steps(epochs).map(|waits| f64::from(spread(waits) > tolerance_s)))
     }
 
-    /// The share of batches that were waited for at most so many seconds.
+    /// The share of batches with a wait of at most `at_most_s`.
     pub(crate) fn ready(&self, epochs: Range<usize>, at_most_s: f64) -> f64 {
         mean(self.steps(epochs).flatten().map(|wait| f64::from(wait <= at_most_s)))
     }
@@ -115,7 +108,6 @@ impl Ranked {
         waited.map(|(wait, idle)| wait + step_s + idle).collect()
     }
 
-    /// Megabytes that all nodes read from their disks.
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     pub(crate) fn read_megabytes(&self) -> f64 {
         self.used.iter().map(|used| used.read.0 as f64 / 1e6).sum()

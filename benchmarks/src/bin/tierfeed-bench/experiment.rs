@@ -30,7 +30,6 @@ use crate::arguments::{
     IoEngine, RemoveLeftovers, TiersSubject,
 };
 
-/// Where some experiments keep data in memory.
 const RAM_DISK: &str = "/dev/shm";
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
@@ -71,7 +70,8 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     }
 }
 
-/// What makes files in `folder`, and disks and control groups, leaves none of them while this lives.
+/// As long as the result lives, whatever this process makes in `folder`, and its disks and control groups, is
+/// removed if it dies.
 fn watch(folder: &Path) -> Result<Watch, Failure> {
     let folders = [folder, Path::new(RAM_DISK)].map(Path::to_owned);
     Watch::start(&Programs::find()?.own, &folders).map_err(Failure::Work)
@@ -130,7 +130,7 @@ fn pauses_of_loop(arguments: BenchLoop) -> Result<(), Failure> {
     passed(outcome.judged())
 }
 
-/// Fails by what a bench found out about promises: certainly missed, or not certain.
+/// Fails if a promise was certainly missed, or if that is not certain.
 fn passed(judged: Judgement) -> Result<(), Failure> {
     let Judgement { missed, inconclusive } = judged;
     match (missed.as_slice(), inconclusive.as_slice()) {

@@ -20,7 +20,7 @@ const IMAGE: &[u8] = &[
     0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82,
 ];
 
-/// Its pixels.
+/// The pixels of [`IMAGE`].
 const ROW: [u8; 12] = [255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255];
 
 const STEPS: &str = r#"{ "steps": [{ "resize": [2, 2] }, { "layout": "hwc" }] }"#;

@@ -11,7 +11,6 @@ use tokio::process::{Child, Command};
 
 use crate::{failure::code_of, signals::was_sent_to_all};
 
-/// The running command.
 #[derive(Debug)]
 pub(super) struct SideCommand {
     child: Child,

@@ -7,7 +7,6 @@ use tierfeed_resource_gatherer::hog::{Goal, Hog, KeptBy, Reason, Report};
 
 use crate::output;
 
-/// Shows the progress of a hog.
 #[derive(Debug)]
 pub(super) struct Display {
     bar: ProgressBar,
@@ -53,7 +52,6 @@ impl Display {
     }
 }
 
-/// Prints the most important figures on standard error; the JSON has all.
 pub(super) fn summarize(report: &Report) {
     let Some(after_s) = report.record.held_after_s else { return };
     let kept = match (report.kept_by, &report.lock_refusal) {
@@ -79,7 +77,6 @@ pub(super) fn summarize(report: &Report) {
     );
 }
 
-/// Why the first amount was not held in time.
 pub(super) fn unreached(report: &Report) -> anyhow::Error {
     let refusal =
         report.record.refusal.as_deref().map_or_else(String::new, |said| format!("; {said}"));

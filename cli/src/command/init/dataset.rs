@@ -29,7 +29,6 @@ use crate::{
     output,
 };
 
-/// The dataset of the job, with the reason for it.
 #[derive(Debug)]
 pub(super) struct Chosen {
     pub(super) keys: DatasetKeys,
@@ -40,7 +39,6 @@ pub(super) struct Chosen {
     pub(super) warning: Option<String>,
 }
 
-/// A source before its format is known.
 #[derive(Debug)]
 struct Source {
     text: String,
@@ -55,7 +53,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Chooses source and format. `named` is the source that the user names, `folder` what is looked at else.
+/// Chooses source and format. `named` is the source that the user names; without it `folder` is searched.
 pub(super) fn choose(
     arguments: &Init,
     named: Option<&str>,
@@ -149,7 +147,6 @@ fn format_of(arguments: &Init, source: &str, script: Option<&Script>) -> Result<
     }
 }
 
-/// Asks for what the format needs and nothing says.
 fn complete(keys: &mut DatasetKeys, questions: &Questions) -> Result<(), Failure> {
     let here = std::path::absolute(".").map_err(Failure::input)?;
     loop {

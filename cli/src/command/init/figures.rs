@@ -13,7 +13,6 @@ use tierfeed_resource_gatherer::{
 
 use crate::{arguments::ProbeTiers, command::tiers, environment, failure::Failure};
 
-/// What was measured of this host, and when.
 #[derive(Debug)]
 pub(super) struct Figures {
     pub(super) report: Report,
@@ -27,7 +26,7 @@ pub(super) enum Age {
     Kept,
 }
 
-/// The figures, or `None` if the user wants none.
+/// `None` if the user wants none.
 pub(super) fn of_host(when: ProbeTiers) -> Result<Option<Figures>, Failure> {
     let file = match (when, environment::tiers_report(None)) {
         (ProbeTiers::Never, _) => return Ok(None),
@@ -49,7 +48,7 @@ pub(super) fn of_host(when: ProbeTiers) -> Result<Option<Figures>, Failure> {
     Ok(Some(Figures { report, file, age: Age::Measured }))
 }
 
-/// The tiers of a job file, with what was measured of each.
+/// The lines of a job file about tiers, with the measurements of each.
 pub(super) fn lines(figures: Option<&Figures>) -> Vec<String> {
     let Some(Figures { report, .. }) = figures else {
         return vec![
@@ -87,7 +86,6 @@ pub(super) fn lines(figures: Option<&Figures>) -> Vec<String> {
     lines
 }
 
-/// What was measured of a tier, in a line.
 pub(super) fn measured(tier: &Tier) -> String {
     let mut parts = Vec::new();
     parts.extend(tier.capacity_bytes.map(|bytes| Bytes(bytes).to_string()));

@@ -7,7 +7,6 @@ use tierfeed_workload_analyzer::job::keys::DatasetKeys;
 
 use super::script::{Key, Script};
 
-/// What a job file says.
 #[derive(Debug)]
 pub(super) struct Draft<'a> {
     pub(super) name: String,
@@ -19,10 +18,9 @@ pub(super) struct Draft<'a> {
     /// What the script does and the job does not.
     pub(super) warnings: &'a [String],
     pub(super) batch_size: (u32, String),
-    /// Training processes on a node; `None` leaves the world to the launcher.
+    /// Nodes, and training processes on each; `None` leaves the world to the launcher.
     pub(super) ranks: Option<(u32, u32)>,
     pub(super) tiers: Vec<String>,
-    /// What the dataset holds, once that is known.
     pub(super) contents: Option<String>,
 }
 
@@ -148,7 +146,7 @@ impl Draft<'_> {
     }
 }
 
-/// What is said of an order that is not certainly that of the script.
+/// A sentence about an order that is not certainly that of the script.
 pub(super) fn assumed_of(order: &Order, script: Option<&Script>) -> Option<String> {
     let script = script?;
     match order {
@@ -161,7 +159,7 @@ pub(super) fn assumed_of(order: &Order, script: Option<&Script>) -> Option<Strin
     }
 }
 
-/// Why the order of the job is not that of the script, or that it is.
+/// The order of the job: that of the script, or the reason why it is not.
 pub(super) fn order_of(script: Option<&Script>) -> Order {
     let Some(script) = script else { return Order::Usual(String::new()) };
     let why = |name: &str| script.key(name).and_then(|key| key.why.clone()).unwrap_or_default();
@@ -194,7 +192,6 @@ fn of_script(key: &Key, script: &Script) -> Option<String> {
     Some(line(&format!("  {name}"), &value, &key.from(script)))
 }
 
-/// A key with a comment behind it.
 fn line(key: &str, value: &str, why: &str) -> String {
     let comment = if why.is_empty() { String::new() } else { format!("  # {}", one_line(why)) };
     format!("{key}: {value}{comment}")
@@ -221,7 +218,6 @@ fn scalar(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// The name of a job over a source.
 pub(super) fn name(source: &str) -> String {
     const NAME_CHARS_MAX: usize = 48;
     let trimmed = source.trim_end_matches('/');

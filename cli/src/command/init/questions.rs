@@ -9,7 +9,6 @@ use anyhow::{Context, anyhow};
 
 use crate::failure::Failure;
 
-/// Wrong answers to one question.
 const TRIES_MAX: usize = 3;
 
 /// Asks on a terminal; elsewhere takes the defaults and keeps a sentence about each.
@@ -38,7 +37,6 @@ impl Questions {
         Self { mode, assumed: Vec::new() }
     }
 
-    /// Keeps a sentence about a decision that was not asked for.
     pub(super) fn assume(&mut self, sentence: String) {
         self.assumed.push(sentence);
     }

@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::questions::Questions;
 use crate::{command::script_analysis, failure::Failure};
 
-/// What the analysis says of a script.
 #[derive(Debug, Deserialize)]
 pub(super) struct Script {
     #[serde(rename = "script")]
@@ -38,10 +37,10 @@ pub(super) struct Script {
     pub(super) is_foreign: bool,
     /// Why the training reads other samples than a job over the same files.
     pub(super) part: Option<String>,
-    /// What changes samples, labels or order and is not carried over.
+    /// Parts of the script that change samples, labels or order, and are not carried over.
     #[serde(default)]
     pub(super) warnings: Vec<String>,
-    /// What is said in another place, such as arguments of a loader.
+    /// Settings that are said in another place, such as arguments of a loader.
     #[serde(default)]
     pub(super) notes: Vec<String>,
 }
@@ -53,7 +52,7 @@ pub(super) struct Loader {
     pub(super) line: u32,
 }
 
-/// How the loader of a framework is replaced: an import, the lines with it, and the page that shows a training.
+/// The replacement of a framework's loader: an import, the lines with it, and the page that shows a training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Hint {
     pub(super) import: &'static str,
@@ -80,7 +79,6 @@ impl Hint {
                tierfeed.torch.announce(loader, epoch=epoch)   # before each epoch",
         page: "docs/frameworks/pytorch.md",
     };
-    /// What a script says that is not there yet.
     pub(super) fn without_script(format: &str) -> Self {
         if format == "image-folder" { Self::IMAGE_FOLDER } else { Self::PYTORCH }
     }
@@ -115,7 +113,6 @@ impl Loader {
     }
 }
 
-/// A key of a job file, as the script says it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Key {
     /// With its section, such as `order.seed`.
@@ -141,7 +138,6 @@ impl fmt::Display for Script {
 }
 
 impl Script {
-    /// The script that the user names.
     pub(super) fn named(path: &Path) -> Result<Self, Failure> {
         let script = analysed(&[path.to_owned()])?.pop();
         let script =
@@ -194,7 +190,6 @@ impl Script {
         self.shuffle == "published" && self.loader.as_ref().is_some_and(Loader::is_of_torch)
     }
 
-    /// What stands in the place of its loader, for samples in this format.
     pub(super) fn hint(&self, format: &str) -> Hint {
         let what = self.loader.as_ref().map(|loader| loader.what.as_str());
         let is_image_folder = self.reads.contains("ImageFolder") && format == "image-folder";
@@ -209,7 +204,7 @@ impl Script {
         }
     }
 
-    /// Where its loader is made, or its name.
+    /// The place of its loader in the source, or the name of the script.
     pub(super) fn place(&self) -> String {
         match &self.loader {
             Some(loader) => format!("{}:{}", loader.file, loader.line),
@@ -219,7 +214,6 @@ impl Script {
 }
 
 impl Key {
-    /// A comment that says where the value comes from.
     pub(super) fn from(&self, script: &Script) -> String {
         self.why.clone().unwrap_or_else(|| script.place())
     }

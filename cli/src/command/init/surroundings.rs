@@ -12,7 +12,6 @@ use std::{
 
 use tierfeed_dataset::recognition::Directory;
 
-/// Entries of directories that are looked at.
 const ENTRIES_MAX: usize = 50_000;
 
 /// Entries of one directory that are looked at, so that its neighbours are seen too.
@@ -24,7 +23,6 @@ const DEPTH_MAX: usize = 6;
 /// Scripts lie in the folder, or as deep as this below it.
 const SCRIPT_DEPTH_MAX: usize = 1;
 
-/// Scripts that are analysed.
 const SCRIPTS_MAX: usize = 32;
 
 /// Directories that hold the code of others.
@@ -37,7 +35,6 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
-    /// What lies in `folder` and below.
     pub(super) fn of(folder: &Path) -> io::Result<Self> {
         let mut found = Self::default();
         let mut left = VecDeque::from([(PathBuf::new(), 0)]);

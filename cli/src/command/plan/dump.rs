@@ -80,7 +80,6 @@ fn write_node(settings: &session::Settings, out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// Writes batches sample by sample.
 struct Lines<'a, W> {
     out: &'a mut W,
     names: Vec<&'static str>,
@@ -109,7 +108,6 @@ impl<W: Write> Lines<'_, W> {
         write!(self.out, "{}:{}", sample.0, name.unwrap_or("cold"))
     }
 
-    /// Ends the last line of an epoch.
     fn end(&mut self) {
         if self.open.take().is_some() && self.failed.is_none() {
             self.failed = writeln!(self.out).err();

@@ -17,7 +17,7 @@ use crate::{
 #[derive(Serialize)]
 struct Document<'a> {
     job: &'a str,
-    /// The machine of the node, if it is not this host.
+    /// `None` for this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<&'a MachineName>,
     node: u32,

@@ -53,10 +53,10 @@ pub(super) fn run(arguments: &Plan, inputs: &PlanInputs) -> Result<(), Failure> 
 
 #[derive(Serialize)]
 struct Document<'a> {
-    /// The machine that it is predicted for, if not this host.
+    /// `None` for this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<&'a MachineName>,
-    /// What is taken for the lengths of prepared samples that are not known here.
+    /// The assumption on lengths of prepared samples that are not known here.
     assumed: Option<&'a str>,
     #[serde(flatten)]
     prediction: &'a Prediction,
@@ -71,7 +71,6 @@ fn wear(wear: &Wear) -> String {
     )
 }
 
-/// The predictions of `policies`.
 pub(super) fn predict(
     arguments: &Plan,
     inputs: &PlanInputs,
@@ -118,7 +117,6 @@ fn epoch_of(epoch: u32, order: &Spec) -> Result<Epoch, Failure> {
     )))
 }
 
-/// The steps that are simulated.
 fn steps(order: &Spec, epoch: Option<Epoch>) -> u64 {
     let (first, last) = match epoch {
         None => (0, order.epochs - 1),
@@ -127,7 +125,7 @@ fn steps(order: &Spec, epoch: Option<Epoch>) -> u64 {
     (first..=last).map(|epoch| u64::from(order.steps_in(Epoch(epoch)))).sum()
 }
 
-/// A note about the epochs before the one that is told.
+/// A note about the epochs before the one that is reported.
 fn played(prediction: &Prediction) -> Option<String> {
     let from = prediction.played_from?;
     let bytes = match prediction.carried_over? {
@@ -139,7 +137,6 @@ fn played(prediction: &Prediction) -> Option<String> {
     Some(format!("{policy} is played from epoch {from} on, with empty tiers: {bytes}"))
 }
 
-/// The settings of a session on the node.
 pub(super) fn settings(inputs: &PlanInputs) -> session::Settings {
     let (job, order) = (inputs.sized.job(), &inputs.sized.order);
     inputs.site.session(job, inputs.sized.lengths(), *order)

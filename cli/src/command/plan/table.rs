@@ -88,7 +88,6 @@ fn rows(predictions: &[Prediction]) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
-/// A cell for each tier.
 fn columns(kinds: &[&'static str], cell: impl Fn(&'static str) -> String) -> String {
     kinds.iter().fold(String::new(), |row, kind| row + &format!("{:>14}", cell(kind)))
 }

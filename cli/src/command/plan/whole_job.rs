@@ -24,7 +24,7 @@ use crate::{
 
 #[derive(Serialize)]
 struct Document<'a> {
-    /// The machine that it is predicted for, if not this host.
+    /// `None` for this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<&'a MachineName>,
     policy: &'static str,

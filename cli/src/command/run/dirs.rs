@@ -17,7 +17,6 @@ use crate::{
     failure::Failure,
 };
 
-/// Where a run works.
 #[derive(Debug)]
 pub(crate) enum Place {
     /// In this directory, which the user named for it: a job that has begun there goes on.
@@ -40,8 +39,8 @@ pub(super) struct Dirs {
     /// When this process began, or the training that it is beside, by the clock of the file system; `None` in a
     /// directory that only this run has.
     pub(super) arrived: Option<SystemTime>,
-    /// What the processes of this run call it, one word; the same for another run only if nothing tells them
-    /// apart.
+    /// The name of this run among its processes, one word; another run has the same only if nothing tells
+    /// them apart.
     pub(super) run: String,
     /// Whether a job that has begun here goes on.
     pub(super) goes_on: bool,

@@ -39,7 +39,6 @@ use crate::{
     words,
 };
 
-/// The option of the other process.
 const SUPERVISED: &str = "--supervised";
 
 /// How long the agent may be silent once its trainers have ended: it frees the memory of its tiers. It speaks while
@@ -94,13 +93,12 @@ fn start(
         .map_err(Failure::Work)
 }
 
-/// The process of manager and agent.
 #[derive(Debug)]
 struct AgentProcess {
     child: Child,
     lines: Lines<BufReader<ReadHalf<UnixStream>>>,
     writer: WriteHalf<UnixStream>,
-    /// It was gone before the trainers had ended.
+    /// Whether it was gone before the trainers had ended.
     is_lost: bool,
 }
 
@@ -126,7 +124,8 @@ impl AgentProcess {
         self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
     }
 
-    /// The variables of the trainers, once it is ready for them, unless it ends, as it was asked to or by itself.
+    /// The variables of the trainers once it is ready for them, or the ending if it ends before, as it was
+    /// asked to or by itself.
     async fn is_ready(
         &mut self,
         signals: &mut Signals,
@@ -177,7 +176,7 @@ impl AgentProcess {
         std::future::pending().await
     }
 
-    /// Ends as it does, or as the trainers did if it was lost or is `silent` for too long.
+    /// Ends as it does, or as the trainers did if it was lost or is silent for longer than `silent`.
     async fn exit(
         mut self,
         ending: Option<Ending>,

@@ -40,7 +40,6 @@ use crate::{
     words,
 };
 
-/// How often a process looks for the first one of its node.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How often a process whose rank trains looks for a first one that was started again.
@@ -58,16 +57,14 @@ const HEARD_WITHIN: Duration = Duration::from_secs(10);
 /// How long a process that has ended tries to say so.
 const SAID_WITHIN: Duration = Duration::from_secs(2);
 
-/// What one side may write.
 const BYTES_MAX: u64 = 4096;
 
-/// How a rank ends whose process is gone without a word.
+/// The end of a rank whose process is gone without a word.
 const KILLED: i32 = 9;
 
 /// What the first process says to one of another run.
 const OTHER: &str = "other";
 
-/// The other processes of the node, in the first one.
 #[derive(Debug)]
 pub(super) struct OtherTasks {
     socket: LocalSocket,
@@ -76,14 +73,13 @@ pub(super) struct OtherTasks {
 }
 
 impl OtherTasks {
-    /// Listens for `count` processes.
     pub(super) fn listen(dirs: &Dirs, count: u32) -> io::Result<Self> {
         let socket = LocalSocket::bind(&dirs.node.ranks_socket())?;
         Ok(Self { socket, count, run: dirs.run.clone() })
     }
 
     /// Lets them start their ranks, which end with those of this process. The ranks of a caller end one by
-    /// one, and may come as long as the one of this process is there.
+    /// one, and may come as long as that of this process is there.
     pub(super) fn join(
         self,
         trainers: &mut Trainers,
@@ -109,8 +105,8 @@ impl OtherTasks {
     }
 }
 
-/// Leads each process of this run to the place of its rank, until all ranks have ended or shall stop. Nobody is
-/// heard from then on, so that those who come find out at once.
+/// Leads each process of this run to the place of its rank, until all ranks have ended or shall stop. From
+/// then on no process is heard, so that those that come find out at once.
 async fn receive(
     listener: LocalListener,
     doors: Vec<mpsc::Sender<Line<LocalStream>>>,
@@ -160,7 +156,6 @@ async fn lead_in(stream: LocalStream, doors: Vec<mpsc::Sender<Line<LocalStream>>
     }
 }
 
-/// Whether the process of a rank may come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Return {
     Never,
@@ -295,7 +290,8 @@ pub(super) fn follow(
     exit(ending, None, None)
 }
 
-/// Waits for the end of a rank, and tells the first process. One that was started again is looked for by `again`.
+/// Waits for the end of a rank, and tells the first process. `again` looks for a first process that was
+/// started again.
 async fn train(
     trainers: Trainers,
     mut line: Line<UnixStream>,
@@ -328,15 +324,13 @@ async fn say_end(mut writer: impl AsyncWrite + Unpin, end: RankEnd) {
     }
 }
 
-/// The first process of the node, as another one looks for it.
 #[derive(Debug)]
 struct First<'a> {
     dirs: &'a Dirs,
-    /// What it is told at once.
+    /// The line that it is told first.
     hello: String,
 }
 
-/// Why the first process of the node is not met yet.
 #[derive(Debug)]
 enum Missed {
     /// It is not there, or is ending.

@@ -13,7 +13,6 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::fixture::Fixture;
 
-/// Idle connections at each port.
 pub(super) const IDLE: usize = 2_000;
 
 /// What is heard within this time is all: a port that goes on listening has nothing to say.
@@ -22,7 +21,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 /// No sample of the dataset is shorter.
 const SAMPLE_BYTES_MIN: usize = 5_000;
 
-/// By the first bytes of a sample it is known.
+/// The number of first bytes by which a sample is recognised.
 const START_BYTES: usize = 16;
 
 /// This process holds both ends of thousands of connections.
@@ -31,7 +30,6 @@ pub(super) fn raise_limit() {
     setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
 }
 
-/// Connections that say nothing.
 pub(super) struct Crowd(Vec<TcpStream>);
 
 impl Crowd {
@@ -44,13 +42,12 @@ impl Crowd {
         self.0.len()
     }
 
-    /// What each was told.
     pub(super) fn heard(self) -> Vec<Vec<u8>> {
         self.0.into_iter().map(listen).collect()
     }
 }
 
-/// What each port says to those who speak without a token.
+/// The answers of each port to messages without a token.
 pub(super) fn speak_without_token(ports: &[SocketAddr]) -> Vec<Vec<u8>> {
     let mut greeting = b"tfpeers1".to_vec();
     greeting.resize(56, 0);
@@ -68,7 +65,6 @@ pub(super) fn speak_without_token(ports: &[SocketAddr]) -> Vec<Vec<u8>> {
     })
 }
 
-/// What a port says to these bytes.
 pub(super) fn repeat(bytes: &[u8], port: SocketAddr) -> Vec<u8> {
     let mut stream = TcpStream::connect(port).unwrap();
     assert!(!bytes.is_empty());

@@ -1,4 +1,4 @@
-//! Those who listen at the address of a node: with each connection another one.
+//! Listeners at the address of a node: with each connection another one.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,6 @@ use tierfeed_prefetcher::{
 use super::{REAL, impostor, relay::Relay};
 use crate::{fixture::Fixture, peers::SAMPLES};
 
-/// The largest sample.
 const LEN_MAX: Bytes = Bytes(64 << 10);
 
 pub(super) struct FalsePeer {
@@ -50,7 +49,7 @@ struct State {
 /// A server that answers each request with zeros.
 struct Answering {
     _server: Arc<Server>,
-    /// In front of it.
+    /// In front of the server.
     relay: Relay,
     asked: Arc<AtomicUsize>,
 }
@@ -109,7 +108,7 @@ impl FalsePeer {
         self.state.strange.get().unwrap().asked.load(Ordering::Acquire)
     }
 
-    /// What those heard that have no secret.
+    /// The bytes that listeners without the secret heard.
     pub(super) fn heard(&self) -> Vec<Vec<u8>> {
         let mut heard = self.state.heard.lock().unwrap().clone();
         heard.push(self.state.strange.get().unwrap().relay.heard_of_clients());
@@ -130,7 +129,6 @@ impl State {
         }
     }
 
-    /// Answers what it hears.
     fn answer(self: &Arc<Self>, mut stream: TcpStream, with: fn(&[u8]) -> Vec<u8>) {
         let state = Arc::clone(self);
         thread::spawn(move || {

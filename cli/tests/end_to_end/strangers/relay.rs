@@ -15,7 +15,7 @@ pub(super) struct Relay {
 struct State {
     to: SocketAddr,
     open: Vec<TcpStream>,
-    /// What clients said, the first one first.
+    /// The bytes from each client, the first client first.
     heard: Vec<Vec<u8>>,
 }
 
@@ -53,7 +53,7 @@ impl Relay {
         }
     }
 
-    /// What the first client said.
+    /// The bytes from the first client.
     pub(super) fn heard_of_clients(&self) -> Vec<u8> {
         self.lock().heard.first().cloned().unwrap_or_default()
     }

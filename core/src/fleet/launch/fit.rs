@@ -9,156 +9,71 @@ use crate::{
     order::World,
 };
 
-/// The world of the job, and its lines in the job file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Post {
-    /// The ranks of the job.
     pub world: World,
     /// Position of `world.nodes`, such as `job.yaml:12`.
     pub nodes_at: String,
-    /// Position of `world.ranks_per_node` in the job file.
     pub ranks_per_node_at: String,
-    /// The node of the agent that the process connected to, if there is one.
+    /// The node of the agent that the process connected to.
     pub node: Option<NodeId>,
 }
 
-/// Why a process cannot take part in the job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misfit {
-    /// The environment contradicts itself.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// The launcher started another number of ranks.
     #[error("{said}, but {key}: {of_job} in {at}; {}", advice(.said, .key))]
-    World {
-        /// The number that the launcher gives.
-        said: Said,
-        /// The key of the job file.
-        key: &'static str,
-        /// Value of that key.
-        of_job: u32,
-        /// Position of that key in the job file.
-        at: String,
-    },
-    /// The launcher started another number of ranks than both keys of the job give.
+    World { said: Said, key: &'static str, of_job: u32, at: String },
+    /// The number of ranks differs from what both keys of the job give.
     #[error(
         "{said}, but the job has {ranks} ranks ({}); start {ranks} processes, or change world to what \
          is started", world(.post)
     )]
-    Ranks {
-        /// The number that the launcher gives.
-        said: Said,
-        /// Ranks of the job.
-        ranks: u32,
-        /// The world of the job, with its position in the job file.
-        post: Post,
-    },
-    /// The rank lies outside the job.
+    Ranks { said: Said, ranks: u32, post: Post },
     #[error("{said}, but the job has ranks 0 to {} ({}); start {ranks} processes", .ranks - 1, world(.post))]
-    NoSuchRank {
-        /// The number that the launcher gives.
-        said: Said,
-        /// Ranks of the job.
-        ranks: u32,
-        /// The world of the job, with its position in the job file.
-        post: Post,
-    },
-    /// No source gives a rank, and the job has several.
+    NoSuchRank { said: Said, ranks: u32, post: Post },
     #[error(
         "nothing says which of the {ranks} ranks of the job ({}) this process is; start it by torchrun, \
          srun, mpirun or `tierfeed run`, set TIERFEED_RANK, or give the job one rank", world(.post)
     )]
-    Unnumbered {
-        /// Ranks of the job.
-        ranks: u32,
-        /// The world of the job, with its position in the job file.
-        post: Post,
-    },
+    Unnumbered { ranks: u32, post: Post },
     /// The job has one rank, and a launcher says that there are several, but not which this one is.
     #[error(
         "{said}, but nothing says which rank this process is; set RANK too (or TIERFEED_RANK and \
          TIERFEED_WORLD_SIZE), or unset {} if there is one process", .said.variable
     )]
-    Unranked {
-        /// The number by which there are several.
-        said: Said,
-    },
-    /// Ranks are not numbered node by node.
+    Unranked { said: Said },
     #[error(
         "{rank} and {said} contradict world.ranks_per_node: {ranks_per_node} in {at}: rank {} is process \
          {} of node {}; number ranks node by node (mpirun --map-by slot, srun --distribution=block)",
         .rank.value, .rank.value % .ranks_per_node, .rank.value / .ranks_per_node
     )]
-    NotConsecutive {
-        /// The rank that the launcher gives.
-        rank: Said,
-        /// The number that contradicts it.
-        said: Said,
-        /// Value of the key in the job.
-        ranks_per_node: u32,
-        /// Position of the key in the job file.
-        at: String,
-    },
-    /// The agent works as another node than the launcher says.
+    NotConsecutive { rank: Said, said: Said, ranks_per_node: u32, at: String },
     #[error(
         "{said}, but the agent of this host works as node {}; give launcher and agent the same number \
          of this node (torchrun --node-rank, tierfeed agent --node)", .agent.0
     )]
-    OtherNode {
-        /// The number that the launcher gives.
-        said: Said,
-        /// The node of the agent.
-        agent: NodeId,
-    },
-    /// The rank is not one of the node that the agent works as.
+    OtherNode { said: Said, agent: NodeId },
     #[error(
         "{said} is a rank of node {of_rank} (world.ranks_per_node: {ranks_per_node} in {at}), but the \
          agent of this host works as node {}; give launcher and agent the same number of this node \
          (torchrun --node-rank, tierfeed agent --node)", .agent.0
     )]
-    RankOfOtherNode {
-        /// The rank that the launcher gives.
-        said: Said,
-        /// The node of that rank.
-        of_rank: u32,
-        /// Value of the key in the job.
-        ranks_per_node: u32,
-        /// Position of the key in the job file.
-        at: String,
-        /// The node of the agent.
-        agent: NodeId,
-    },
-    /// No source gives a node, and the job has several.
+    RankOfOtherNode { said: Said, of_rank: u32, ranks_per_node: u32, at: String, agent: NodeId },
     #[error(
         "nothing says which of the {nodes} nodes of the job this is (world.nodes: {nodes} in {at}); start \
          one agent on each node by srun or mpirun, give it --node NUMBER, or set TIERFEED_NODE"
     )]
-    UnnumberedNode {
-        /// Nodes of the job.
-        nodes: u32,
-        /// Position of `world.nodes` in the job file.
-        at: String,
-    },
-    /// The node lies outside the job.
+    UnnumberedNode { nodes: u32, at: String },
     #[error("{said}, but the job has nodes 0 to {} (world.nodes: {nodes} in {at})", .nodes - 1)]
-    NoSuchNode {
-        /// The number that the launcher gives.
-        said: Said,
-        /// Nodes of the job.
-        nodes: u32,
-        /// Position of `world.nodes` in the job file.
-        at: String,
-    },
-    /// Several agents were started on one node.
+    NoSuchNode { said: Said, nodes: u32, at: String },
     #[error(
         "{said}: several agents were started on one node; one serves all its ranks: start one agent for \
          each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node)"
     )]
-    SeveralAgents {
-        /// The number that the launcher gives.
-        said: Said,
-    },
+    SeveralAgents { said: Said },
 }
 
 fn advice(said: &Said, key: &str) -> String {
@@ -260,7 +175,6 @@ impl Identity {
         }
     }
 
-    /// Whether launcher and agent place the rank on the same node.
     fn check_place(&self, rank: Said, post: &Post) -> Result<(), Misfit> {
         let ranks_per_node = post.world.ranks_per_node;
         let (of_rank, local) = (rank.value / ranks_per_node, rank.value % ranks_per_node);

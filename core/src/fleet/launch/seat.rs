@@ -9,32 +9,26 @@ use crate::{
     order::World,
 };
 
-/// The place of a process of `tierfeed run` in its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
-    /// The node that the process works for.
     pub node: NodeId,
-    /// The ranks that it starts.
     pub task: Task,
 }
 
-/// The ranks that a process of `tierfeed run` starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// All ranks of its node: it is the only process there.
     Node,
     /// One rank; the launcher started a process for each rank of the node.
     Rank {
-        /// The rank that it starts.
         rank: Rank,
-        /// The number of it on its node. Process 0 holds the agent.
+        /// The number of the rank on its node. Process 0 holds the agent.
         local: u32,
     },
 }
 
 impl Identity {
-    /// The world that the launcher started, for a job that leaves its own out: one rank on one node if nothing
-    /// says otherwise.
+    /// The world that the launcher started, for a job that does not give its own: one rank on one node if
+    /// no variable says otherwise.
     #[must_use]
     pub fn launched_world(&self) -> World {
         let ranks_per_node = self.ranks_per_node.map_or(1, |said| said.value.max(1));
@@ -70,7 +64,7 @@ impl Identity {
         Ok(Seat { node: NodeId(rank.0 / ranks_per_node), task: Task::Rank { rank, local } })
     }
 
-    /// A number of the user's does not pass unseen: [`Identity::node_in`] checks those of launchers.
+    /// Checks the number of nodes that the user gives; [`Identity::node_in`] checks those of launchers.
     fn check_nodes(&self, post: &Post) -> Result<(), Misfit> {
         let is_typed = |launcher| matches!(launcher, Launcher::Argument | Launcher::User);
         let of_job = post.world.nodes;

@@ -2,11 +2,8 @@
 
 use super::Launcher;
 
-/// The argument by which a program names its rank itself, in place of a variable.
 pub const RANK_ARGUMENT: &str = "rank";
-/// The argument that gives an agent the number of its node.
 pub const NODE_ARGUMENT: &str = "--node";
-/// The argument that gives the nodes of the job.
 pub const NODES_ARGUMENT: &str = "--nodes";
 
 /// Set by `tierfeed run` when it starts a command once for each rank: the rank that it gave.
@@ -22,7 +19,7 @@ pub(super) const TORCHELASTIC: &str = "TORCHELASTIC_RUN_ID";
 /// task.
 const SLURM_STEP: &str = "SLURM_STEP_ID";
 
-/// The variables of one launcher. Of several variables for one number the first that is set counts.
+/// Of several variables for one number, the first that is set counts.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) launcher: Launcher,
@@ -34,7 +31,6 @@ pub(super) struct Row {
     pub(super) ranks_per_node: &'static [&'static str],
     pub(super) node: &'static [&'static str],
     pub(super) nodes: &'static [&'static str],
-    /// Whether the other numbers have a meaning without a rank.
     pub(super) may_lack_rank: bool,
 }
 
@@ -72,8 +68,8 @@ pub(super) const USER: Row = Row {
 
 pub(super) const RUN: Row = Row { launcher: Launcher::Run, rank: &[RUN_RANK], ..NOTHING };
 
-/// In the order in which they count: a launcher stands before the one that started it, as torchrun
-/// before Slurm.
+/// In the order in which they count: a launcher stands before the one that started it, as torchrun before
+/// Slurm.
 pub(super) const ROWS: &[Row] = &[
     Row {
         launcher: Launcher::Torchrun,
@@ -159,7 +155,7 @@ pub(super) const ROWS: &[Row] = &[
     Row { launcher: Launcher::Kubernetes, node: &["JOB_COMPLETION_INDEX"], ..NOTHING },
 ];
 
-/// Every variable that the table knows, each once: what to look for in an environment.
+/// Each once: what to look for in an environment.
 pub fn variables() -> impl Iterator<Item = &'static str> {
     let rows = [&USER, &RUN].into_iter().chain(ROWS);
     let named = rows.flat_map(|row| {
@@ -172,17 +168,15 @@ pub fn variables() -> impl Iterator<Item = &'static str> {
     named.chain([RUN_UNDER, TORCHELASTIC])
 }
 
-/// Whether the table has a variable or an argument of this name.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
     variables().chain([RANK_ARGUMENT, NODE_ARGUMENT, NODES_ARGUMENT]).any(|known| known == name)
 }
 
-/// The parsed value of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parsed {
     Number(u32),
-    /// Several numbers, so that none is used.
+    /// Several numbers, of which none is used.
     Several,
     Nonsense,
 }

@@ -25,7 +25,7 @@ proptest! {
         prop_assert_eq!(order.into_iter().collect::<BTreeSet<_>>().len(), samples as usize);
     }
 
-    /// What makes it fit for a disk that seeks: a window opens few shards, whole but for its ends.
+    /// A window opens few shards, whole but for its ends: this suits a disk that seeks.
     #[test]
     fn a_window_holds_shards_that_lie_together(
         samples in 1_u32..2_000,
@@ -42,7 +42,7 @@ proptest! {
         }
     }
 
-    /// With a window of one the row of shards itself is seen.
+    /// With a window of one sample, the sequence of shards itself is visible.
     #[test]
     fn windows_are_cut_from_the_row_of_shards(
         samples in 1_u32..500,

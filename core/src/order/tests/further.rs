@@ -13,7 +13,7 @@ fn with(spec: Spec, further: &[FurtherDataset]) -> Spec {
     Spec { further: FurtherDatasets::try_new(further).unwrap(), ..spec }
 }
 
-/// What all ranks read, batch by batch, with the place in the run.
+/// All reads, batch by batch, with the position in the run.
 fn run(spec: &Spec) -> Vec<(BatchId, Vec<SampleId>)> {
     let mut all = Vec::new();
     let mut next = Some(spec.first(Rank(0)));
@@ -96,7 +96,7 @@ prop_compose! {
 }
 
 proptest! {
-    /// What a loader of one dataset asks for is what it would get from a job of its own.
+    /// A loader of one dataset gets the same batches as in a job of its own.
     #[test]
     fn each_dataset_is_read_as_in_a_job_of_its_own(spec in orders()) {
         prop_assert_eq!(spec.validate(), Ok(()));

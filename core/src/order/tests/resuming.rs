@@ -9,7 +9,7 @@ use super::{
     *,
 };
 
-/// How often each sample of an epoch is read in the first `steps` steps of `spec`.
+/// Counts the reads of each sample of an epoch in the first `steps` steps of `spec`.
 fn count(spec: &Spec, epoch: Epoch, steps: u32, counts: &mut BTreeMap<u32, u32>) {
     let Some(order) = spec.epoch(epoch) else { panic!("only computed orders are counted") };
     for step in (0..steps).map(Step) {
@@ -22,7 +22,7 @@ fn count(spec: &Spec, epoch: Epoch, steps: u32, counts: &mut BTreeMap<u32, u32>)
 }
 
 prop_compose! {
-    /// A spec, and what another run of the same job changes.
+    /// A spec, and the changes of other runs of the same job.
     fn any_pair()(
         samples in 5_u32..300,
         shuffle in any_shuffle(),

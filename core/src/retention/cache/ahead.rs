@@ -21,14 +21,13 @@ use crate::{
 /// The entry of a batch for which a sample was fetched; ordered as training needs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Due {
-    /// The batch that needs the sample.
     pub batch: BatchId,
     /// Its index in [`crate::batch::Batch::entries`].
     pub index: u32,
 }
 
 impl Due {
-    /// Its place in the order of training, as one number: that is compared faster than four.
+    /// Its place in the order of training as one number, which is compared faster than four.
     fn key(&self) -> u128 {
         let BatchId { epoch, step, rank } = self.batch;
         let time = u128::from(epoch.0) << 96 | u128::from(step.0) << 64;
@@ -48,7 +47,8 @@ impl PartialOrd for Due {
     }
 }
 
-/// What waits in the tiers, by when it is needed. Samples are fetched ahead and used almost in that order.
+/// The samples that wait in the tiers, by when they are needed. They are fetched ahead and used almost in
+/// that order.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     waiting: HashTable<SampleId, Waiting>,
@@ -56,12 +56,13 @@ pub(super) struct Ahead {
     by_rank: BTreeMap<Rank, SortedQueue<(Due, SampleId)>>,
 }
 
-/// What waits in one tier. Each of these gets its samples almost in the order in which they are needed.
+/// The samples that wait in one tier. Each queue gets its samples almost in the order in which they are
+/// needed.
 #[derive(Debug, Clone, Default)]
 struct OfTier {
-    /// What was fetched into it and goes on to a faster tier.
+    /// Samples that were fetched into it and go on to a faster tier.
     fetched: SortedQueue<(Due, SampleId)>,
-    /// What came from another tier, and goes on.
+    /// Samples that came from another tier, and go on.
     moved: SortedQueue<(Due, SampleId)>,
     staying: SortedQueue<(Due, SampleId)>,
     used: Bytes,
@@ -97,7 +98,6 @@ impl OfTier {
     }
 }
 
-/// In which queue of its tier a sample waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waits {
     Fetched,
@@ -119,7 +119,6 @@ struct Waiting {
     due: Due,
     tier: TierId,
     waits: Waits,
-    /// Whether it is being read from the cold store.
     is_arriving: bool,
     len: Bytes,
 }
@@ -137,12 +136,11 @@ impl Ahead {
         self.waiting.get(sample).map(|waiting| waiting.due)
     }
 
-    /// Bytes that wait in a tier.
     pub(super) fn used(&self, tier: TierId) -> Bytes {
         self.by_tier[usize::from(tier.0)].used
     }
 
-    /// Notes that a sample of `len` bytes, rounded as its place is, waits in a tier.
+    /// `len` is rounded as the place of the sample is.
     pub(super) fn insert(
         &mut self,
         sample: SampleId,
@@ -162,7 +160,7 @@ impl Ahead {
         self.enter(sample, waiting);
     }
 
-    /// Notes that a sample went on to a tier, from where it goes up.
+    /// Notes that a sample moved to a tier, from where it goes up.
     pub(super) fn moved(&mut self, sample: SampleId, to: TierId) {
         let Some(waiting) = self.waiting.get_mut(sample) else { return };
         let before = *waiting;
@@ -184,7 +182,7 @@ impl Ahead {
         of_tier.used.0 -= len.0;
     }
 
-    /// Notes that a sample waits no more. Returns what it waited for.
+    /// Returns what the sample waited for.
     pub(super) fn remove(&mut self, sample: SampleId) -> Option<Due> {
         let waiting = self.waiting.remove(sample)?;
         self.leave(sample, waiting);
@@ -193,13 +191,13 @@ impl Ahead {
         Some(due)
     }
 
-    /// What waits for the first batch of a rank, and that batch.
+    /// The first sample that waits for a batch of a rank, and that batch.
     pub(super) fn first_of(&self, rank: Rank) -> Option<(SampleId, BatchId)> {
         let (due, sample) = self.by_rank.get(&rank)?.first()?;
         Some((sample, due.batch))
     }
 
-    /// What waits for batches of a rank in an epoch.
+    /// In the order in which they are needed.
     pub(super) fn of_epoch(&self, rank: Rank, epoch: Epoch) -> Vec<SampleId> {
         let of_rank = self.by_rank.get(&rank).into_iter().flat_map(SortedQueue::iter);
         let mut of_epoch: Vec<_> = of_rank.filter(|(due, _)| due.batch.epoch == epoch).collect();
@@ -207,32 +205,31 @@ impl Ahead {
         of_epoch.into_iter().map(|(_, sample)| sample).collect()
     }
 
-    /// What is needed last of all that waits.
+    /// The waiting sample that is needed last.
     pub(super) fn last(&self) -> Option<(Due, SampleId)> {
         self.by_tier.iter().filter_map(OfTier::last).max()
     }
 
-    /// Notes that a sample is being read into its place, if it waits there.
     pub(super) fn arriving(&mut self, sample: SampleId) {
         let waiting = self.waiting.get_mut(sample);
         waiting.into_iter().for_each(|waiting| waiting.is_arriving = true);
     }
 
-    /// Notes that a sample is in its place. Returns whether it was being read into it.
+    /// Returns whether the sample was being read into its place.
     pub(super) fn arrived(&mut self, sample: SampleId) -> bool {
         let waiting = self.waiting.get_mut(sample);
         waiting.is_some_and(|waiting| core::mem::replace(&mut waiting.is_arriving, false))
     }
 
-    /// What a tier holds that is needed last. Who takes its place waits for what is on its way there, so
-    /// what is being read comes after all others.
+    /// The sample of a tier that is needed last. One that is being read comes after all others: a sample
+    /// that takes its place would have to wait for that read.
     pub(super) fn last_in(&self, tier: TierId) -> Option<SampleId> {
         let waiting = &self.by_tier[usize::from(tier.0)];
         let last = waiting.rfind(|sample| self.is_at_rest(sample)).or_else(|| waiting.last());
         last.map(|(_, sample)| sample)
     }
 
-    /// What is needed first of all that goes up from below a tier, and is not just being read.
+    /// The sample below a tier that is needed first, of those that go up and are not being read.
     pub(super) fn first_below(&self, tier: TierId) -> Option<SampleId> {
         let below = self.by_tier.iter().skip(usize::from(tier.0) + 1);
         let at_rest = |it: &OfTier| it.find_passing(|sample| self.is_at_rest(sample));
@@ -240,7 +237,6 @@ impl Ahead {
         first.map(|(_, sample)| sample)
     }
 
-    /// Whether a sample is not just being read from the cold store.
     fn is_at_rest(&self, sample: SampleId) -> bool {
         self.waiting.get(sample).is_none_or(|waiting| !waiting.is_arriving)
     }

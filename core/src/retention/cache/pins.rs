@@ -12,7 +12,6 @@ use alloc::collections::BTreeMap;
 
 use crate::{batch::InPlace, id::ChunkId, space::Piece, units::Bytes};
 
-/// The pinned places of one tier.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     /// By chunk and offset.
@@ -26,19 +25,16 @@ struct Pin {
     /// Batches that name the place.
     count: u32,
     len: Bytes,
-    /// Its sample was moved or evicted meanwhile.
+    /// Whether its sample was moved or evicted meanwhile.
     is_vacated: bool,
 }
 
-/// A chunk that was removed while places in it were pinned.
 #[derive(Debug)]
 struct Leaving {
-    /// Places in it that are still pinned.
     pinned: u32,
     presence: Presence,
 }
 
-/// Whether a chunk has memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
     /// It has memory, or is getting it.
@@ -47,10 +43,9 @@ pub(super) enum Presence {
     Lost,
 }
 
-/// What is free when the last pin of a place drops.
+/// The memory that becomes free when the last pin of a place drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freed {
-    /// The pinned place alone.
     Piece(Piece),
     /// The chunk that it was in, which is to be dropped.
     Chunk(ChunkId),
@@ -63,19 +58,18 @@ impl Pins {
         u32::try_from(there.count()).expect("chunks are numbered in 32 bits")
     }
 
-    /// Adds a pin to a place.
     pub(super) fn pin(&mut self, piece: Piece) {
         let pin = Pin { count: 0, len: piece.len, is_vacated: false };
         self.places.entry((piece.chunk, piece.offset.0)).or_insert(pin).count += 1;
     }
 
-    /// Notes that a place is given up; returns whether a pin keeps it.
+    /// Notes that a place is given up. Returns whether a pin keeps it.
     pub(super) fn vacate(&mut self, piece: &Piece) -> bool {
         let pin = self.places.get_mut(&(piece.chunk, piece.offset.0));
         pin.map(|pin| pin.is_vacated = true).is_some()
     }
 
-    /// Removes a pin from a place. Returns what is free then.
+    /// Returns the memory that becomes free.
     pub(super) fn unpin(&mut self, place: InPlace) -> Option<Freed> {
         let key = (place.chunk, place.offset.0);
         let pin = self.places.get_mut(&key)?;
@@ -98,7 +92,7 @@ impl Pins {
         (presence == Presence::There).then_some(Freed::Chunk(place.chunk))
     }
 
-    /// Notes that a chunk is removed in which every sample was vacated; returns whether a pin keeps it.
+    /// Notes that a chunk is removed in which every sample was vacated. Returns whether a pin keeps it.
     pub(super) fn remove_chunk(&mut self, chunk: ChunkId, presence: Presence) -> bool {
         let pinned = self.places.range((chunk, 0)..=(chunk, u64::MAX)).count();
         let pinned = u32::try_from(pinned).expect("a chunk has fewer places");
@@ -108,14 +102,12 @@ impl Pins {
         pinned > 0
     }
 
-    /// Notes that a chunk which was removed has no memory.
     pub(super) fn lost(&mut self, chunk: ChunkId) {
         if let Some(leaving) = self.leaving.get_mut(&chunk) {
             leaving.presence = Presence::Lost;
         }
     }
 
-    /// The pinned places, for tests.
     #[cfg(test)]
     pub(super) fn pieces(&self) -> impl Iterator<Item = (Piece, bool)> + '_ {
         self.places.iter().map(|((chunk, offset), pin)| {

@@ -30,7 +30,7 @@ const LIST_MIN: usize = 64;
 pub(super) struct Places {
     sizes: Arc<[Bytes]>,
     words: Vec<Word>,
-    /// The places that no word can hold.
+    /// The places that do not fit into a word.
     others: BTreeMap<SampleId, Place>,
     len: usize,
     chunks: BTreeMap<(TierId, ChunkId), Chunk>,
@@ -43,7 +43,7 @@ struct Word(u64);
 impl Word {
     /// The sample has no place. All bits are zero, so that a table without places takes no memory.
     const NOWHERE: Self = Self(0);
-    /// The place stands apart.
+    /// The place is in [`Places::others`].
     const OTHER: Self = Self(u64::MAX);
 
     const CHUNK_SHIFT: u32 = 36;
@@ -86,7 +86,6 @@ impl Word {
     }
 }
 
-/// The samples of a chunk.
 #[derive(Debug, Default)]
 struct Chunk {
     /// The samples that got a piece here, those that left since included.
@@ -106,14 +105,13 @@ impl Places {
         self.len
     }
 
-    /// Reads what is asked of samples one by one soon, independently of each other, so that it is in the
-    /// caches then.
+    /// Reads the entries of samples that are asked for one by one soon, independently of each other, so
+    /// that they are in the CPU caches then.
     pub(super) fn touch(&self, samples: &[SampleId]) {
         let word = |sample: &SampleId| self.words.get(sample.0 as usize).map_or(0, |word| word.0);
         black_box(samples.iter().fold(0, |sum, sample| sum ^ word(sample)));
     }
 
-    /// The place of a sample, if it has one.
     pub(super) fn get(&self, sample: SampleId) -> Option<Place> {
         match *self.words.get(sample.0 as usize)? {
             Word::NOWHERE => None,
@@ -122,7 +120,6 @@ impl Places {
         }
     }
 
-    /// Whether a sample has a place.
     pub(super) fn contains(&self, sample: SampleId) -> bool {
         self.words.get(sample.0 as usize).is_some_and(|word| *word != Word::NOWHERE)
     }
@@ -142,7 +139,6 @@ impl Places {
         self.len += 1;
     }
 
-    /// Takes the place of a sample, if it has one.
     pub(super) fn remove(&mut self, sample: SampleId) -> Option<Place> {
         let place = self.get(sample)?;
         self.words[sample.0 as usize] = Word::NOWHERE;
@@ -160,7 +156,6 @@ impl Places {
         self.there((tier, chunk), listed.unwrap_or_default())
     }
 
-    /// Every sample that has a place.
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (SampleId, Place)> + '_ {
         let samples = (0..u32::try_from(self.words.len()).unwrap()).map(SampleId);

@@ -25,7 +25,6 @@ fn buffers(chunks: &[u32]) -> Vec<Buffer> {
     chunks.iter().map(buffer).collect()
 }
 
-/// A node that reads every sample in every epoch, and its cache.
 struct Stage {
     cache: Cache,
     future: FutureAccesses,
@@ -59,7 +58,7 @@ impl Stage {
         Self { cache: Cache::new(&buffers, CHUNK, sizes, policy), future }
     }
 
-    /// Reads all samples of an epoch from `first` on; returns those that are read, in turn.
+    /// Reads all samples of an epoch from `first` on; returns those that are read, in order.
     fn read(&mut self, epoch: u32, count: usize) -> Vec<SampleId> {
         self.future.prepare(Epoch(epoch));
         let batch = |step| BatchId { epoch: Epoch(epoch), step: Step(step), rank: Rank(0) };
@@ -264,7 +263,6 @@ fn deepmemory_lets_go_of_what_is_needed_late() {
     assert!(read[..8].iter().any(|it| stage.tier(*it).is_none()));
 }
 
-/// A batch of the first epoch.
 fn due(step: u32) -> Due {
     Due { batch: BatchId { epoch: Epoch(0), step: Step(step), rank: Rank(0) }, index: 0 }
 }

@@ -90,11 +90,10 @@ proptest! {
     }
 }
 
-/// Samples of the simulated jobs, and of a batch.
 const SAMPLES: u32 = 1200;
 const BATCH: u32 = 8;
 
-/// One tier of `room` in chunks of 64 KiB, which nothing waits for.
+/// With one tier of `room` in chunks of 64 KiB, which no sample waits for.
 fn simulated(facts: &Facts, form: Form) -> u64 {
     let steps = u64::from(SAMPLES / BATCH);
     let chunk = Bytes(64 << 10);

@@ -11,7 +11,6 @@ use crate::{
     order::{NodeOrder, Spec},
 };
 
-/// The input for computing an epoch.
 #[derive(Debug)]
 pub struct Expansion {
     pub(super) spec: Spec,
@@ -21,16 +20,14 @@ pub struct Expansion {
     pub(super) next_uses: NextUses,
 }
 
-/// Where the order of an epoch comes from.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// The job fixes it; the order is given if it was computed before.
+    /// The job fixes it; `Some` if the order was computed before.
     Spec(Option<Arc<NodeOrder>>),
     /// Trainers published it, each rank its own.
     Published(BTreeMap<Rank, Arc<Vec<SampleId>>>),
 }
 
-/// The result of an [`Expansion`].
 #[derive(Debug)]
 pub struct Expanded {
     pub(super) epoch: Epoch,
@@ -40,7 +37,7 @@ pub struct Expanded {
 }
 
 impl Expansion {
-    /// Computes the epoch: for millions of samples that takes some tenths of a second.
+    /// Takes some tenths of a second for millions of samples.
     #[must_use]
     pub fn run(self) -> Expanded {
         let Self { spec, node, epoch, source, next_uses } = self;

@@ -7,10 +7,8 @@ use crate::{
     order::Spec,
 };
 
-/// Marks a sample that the node does not read.
 const NOWHERE: u32 = u32::MAX;
 
-/// The positions of the samples of an epoch.
 #[derive(Debug)]
 pub(super) struct Positions {
     /// First position by sample; [`NOWHERE`] if the node does not read it.
@@ -20,7 +18,7 @@ pub(super) struct Positions {
 }
 
 impl Positions {
-    /// Positions of an epoch of `node`; `samples_of` returns the samples of a batch.
+    /// `samples_of` returns the samples of a batch.
     pub(super) fn of<'a>(
         spec: &Spec,
         node: NodeId,
@@ -45,7 +43,6 @@ impl Positions {
         Self { first, again }
     }
 
-    /// The first position of a sample behind `after`.
     pub(super) fn after(&self, sample: SampleId, after: Option<u32>) -> Option<u32> {
         let mut place = *self.first.get(sample.0 as usize)?;
         if place == NOWHERE {
@@ -58,8 +55,7 @@ impl Positions {
     }
 }
 
-/// The position of the sample at `index` of a batch among the node's reads, as if every batch were
-/// full.
+/// The position among the node's reads, as if every batch were full.
 pub(super) fn place_of(spec: &Spec, node: NodeId, batch: BatchId, index: usize) -> u32 {
     let ranks = u64::from(spec.world.ranks_per_node);
     let local = u64::from(local(spec, node, batch.rank).unwrap_or(0));
@@ -68,7 +64,6 @@ pub(super) fn place_of(spec: &Spec, node: NodeId, batch: BatchId, index: usize) 
     u32::try_from(place).unwrap_or(NOWHERE - 1)
 }
 
-/// The number of a rank among those of the node.
 pub(super) fn local(spec: &Spec, node: NodeId, rank: Rank) -> Option<u32> {
     let ranks = spec.world.ranks_per_node;
     rank.0.checked_sub(node.0 * ranks).filter(|local| *local < ranks)

@@ -24,7 +24,6 @@ fn spec(samples: u32, world: World, epochs: u32) -> Spec {
     }
 }
 
-/// All reads of a node in order.
 fn reads(spec: Spec, node: NodeId) -> Vec<(Use, SampleId)> {
     let mut future = FutureAccesses::new(spec, node, 0);
     let mut reads = Vec::new();
@@ -95,7 +94,7 @@ fn steps_are_counted_over_the_end_of_an_epoch() {
     assert_eq!(future.steps_between(at(0, 18), at(1, 6)), 2);
 }
 
-/// When each sample is read next after the first read of `epoch`.
+/// The next read of each sample after the first read of `epoch`.
 fn next_uses(future: &FutureAccesses, epoch: Epoch) -> Vec<NextUse> {
     let now = Use { epoch, place: 0 };
     (0..future.spec().samples).map(|sample| future.next_use(SampleId(sample), now)).collect()

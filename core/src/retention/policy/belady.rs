@@ -22,7 +22,6 @@ const MARGIN: u32 = 2;
 
 pub(super) const LOOKAHEAD_MAX: u32 = 32;
 
-/// Keeps the samples with the nearest next uses.
 #[derive(Debug)]
 pub(super) struct Belady {
     kept: Farthest,
@@ -57,7 +56,6 @@ impl Policy for Belady {
     }
 }
 
-/// Epochs that a policy looks into if it evicts the farthest next use.
 pub(super) fn lookahead(setting: &Setting) -> u32 {
     let spec = &setting.order;
     let left = spec.epochs.saturating_sub(spec.start.epoch.0 + 1);

@@ -50,7 +50,7 @@ use crate::{
     units::Bytes,
 };
 
-/// Keeps what is needed before the buffers have turned over once.
+/// Keeps samples that are needed before the buffers have turned over once.
 #[derive(Debug)]
 pub(super) struct DeepMemory {
     queues: Queues,
@@ -58,11 +58,11 @@ pub(super) struct DeepMemory {
     tuning: Buffers,
     idle: Idle,
     entered: Entered,
-    /// The previous read.
     last: Option<Use>,
 }
 
-/// What enters the buffers, so that it is known how long a sample stays: until as much has entered as they hold.
+/// The bytes that entered the buffers. They say how long a sample stays: until as much has entered as the
+/// buffers hold.
 #[derive(Debug)]
 struct Entered {
     epoch: Epoch,
@@ -89,7 +89,7 @@ impl Entered {
         self.now.steps += 1;
     }
 
-    /// The steps in which so many bytes enter.
+    /// The steps in which `bytes` enter.
     fn steps_for(&self, bytes: u64) -> u64 {
         let steps = u128::from(self.before.steps + self.now.steps);
         let entered = u128::from(self.before.bytes + self.now.bytes).max(1);
@@ -117,8 +117,8 @@ impl DeepMemory {
         self.tuning.iterations.unwrap_or_else(fitting)
     }
 
-    /// How many steps a sample can stay: until the buffers have turned over, or until it leaves the last but
-    /// one and is not needed within the iterations that it would have to be.
+    /// The steps for which a sample can stay: until the buffers have turned over, or until it leaves the
+    /// last but one and is not needed within [`Self::iterations`], if that is later.
     fn stay(&self, residency: &Residency) -> u64 {
         let whole = self.entered.steps_for(capacity(residency));
         let Some((last, above)) = residency.levels().split_last() else { return whole };
@@ -128,7 +128,6 @@ impl DeepMemory {
         if above.is_empty() { whole } else { whole.max(demoted) }
     }
 
-    /// Notes whether a sample that was read is needed before it has to leave.
     fn judge(&mut self, read: Read, future: &FutureAccesses, residency: &Residency) {
         let Some(tier) = residency.tier_of(read.sample) else { return };
         if u64::from(steps_until(read.sample, read.at, future)) > self.stay(residency) {
@@ -160,7 +159,7 @@ impl DeepMemory {
 }
 
 impl Buffers {
-    /// Whether the batches of a step do not fit into a buffer any more that is filled to the threshold.
+    /// Whether a buffer is filled to the threshold and the batches of a step do not fit any more.
     fn is_over(self, level: Level, step: Bytes) -> bool {
         let filled = u128::from(level.capacity.0) * u128::from(self.threshold);
         let is_filled = u128::from(level.used.0) * 100 >= filled;

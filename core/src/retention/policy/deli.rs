@@ -17,10 +17,8 @@ use crate::{
     retention::{future_accesses::FutureAccesses, residency::Residency},
 };
 
-/// The only list, for all tiers.
 const RING: usize = 0;
 
-/// Keeps the samples that were fetched last.
 #[derive(Debug)]
 pub(super) struct Deli {
     ring: Lists,

@@ -27,11 +27,9 @@ const LATER: u64 = u64::MAX - 1;
 /// The key of a sample that is not used again: beyond [`LATER`].
 const NEVER: u64 = u64::MAX;
 
-/// The samples of each tier by their next use.
 #[derive(Debug)]
 pub(super) struct Farthest {
     heaps: Heaps,
-    /// The latest epoch with a read.
     epoch: Epoch,
 }
 
@@ -40,7 +38,6 @@ impl Farthest {
         Self { heaps: Heaps::new(samples, tiers), epoch: Epoch(0) }
     }
 
-    /// Takes a sample that was read out of its tier.
     pub(super) fn drop(&mut self, sample: SampleId, residency: &mut Residency) {
         if let Some(tier) = residency.tier_of(sample) {
             self.heaps.leave(sample, tier);
@@ -48,7 +45,7 @@ impl Farthest {
         }
     }
 
-    /// Keeps a sample that was read in the tier that fits its next use, or not at all.
+    /// Keeps a sample that was read in the tier that fits its next use, or evicts it.
     pub(super) fn keep(
         &mut self,
         read: Read,
@@ -65,7 +62,6 @@ impl Farthest {
         self.settle(carried, None, current, future, residency);
     }
 
-    /// Follows a move that the policy did not make.
     pub(super) fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>) {
         let key = self.heaps.key(sample);
         self.heaps.leave(sample, from);

@@ -8,7 +8,6 @@ use crate::{
     retention::{future_accesses::FutureAccesses, residency::Residency},
 };
 
-/// Keeps the samples that entered last.
 #[derive(Debug)]
 pub(super) struct Fifo {
     queues: Queues,

@@ -49,25 +49,21 @@ use crate::{
     units::Bytes,
 };
 
-/// Carries out a plan, one epoch after the other.
 #[derive(Debug)]
 pub(super) struct Gap {
     /// `None` while a job uses it.
     plan: Option<Box<Plan>>,
-    /// The epoch that was planned last.
     planned: Option<Epoch>,
     room: Room,
     lookahead: u32,
     /// The latest epoch that was read, without ranks that lag behind.
     current: Option<Epoch>,
-    /// The decisions for the current epoch and the previous one.
+    /// Of the current epoch and the previous one.
     tables: BTreeMap<Epoch, Table>,
-    /// The decisions for an epoch that has not been read yet.
     upcoming: Option<Upcoming>,
-    /// Whether everything fits, so that no plan was needed.
     fits: bool,
     growth: Growth,
-    /// Samples that are still to leave their tier because the trainer jumped.
+    /// Samples that still have to leave their tier because the trainer jumped.
     unused: Vec<SampleId>,
 }
 
@@ -82,10 +78,9 @@ struct Upcoming {
 /// Samples that leave their tier with each read after the trainer jumped.
 const LEAVING: usize = 16;
 
-/// How much tiers have grown since the epoch was planned: room that the plan does not know.
+/// The growth of tiers since the epoch was planned: room that the plan does not know.
 #[derive(Debug, Default)]
 struct Growth {
-    /// The part of the growth that is not used yet.
     free: Vec<Bytes>,
     capacities: Vec<Bytes>,
     /// [`Residency::resizes`] at the last update.
@@ -118,7 +113,7 @@ impl Gap {
         self.current.is_some_and(|current| epoch <= current) && !self.is_elsewhere(epoch)
     }
 
-    /// The basis of a plan of `epoch`, if the plan is missing.
+    /// The basis of a plan of `epoch`; `None` if no plan is missing.
     fn missing(&self, epoch: Epoch, need: Need, residency: &Residency) -> Option<Basis> {
         let has_fitted = self.fits && self.current.is_some();
         if self.is_entered(epoch) || self.room.fits(capacities(residency)) {
@@ -137,7 +132,6 @@ impl Gap {
         (need == Need::Now).then(|| Basis::TierMap(residency.tier_map()))
     }
 
-    /// Switches to an epoch that is prepared.
     fn enter(&mut self, epoch: Epoch, residency: &Residency) {
         self.fits = self.room.fits(capacities(residency));
         if self.is_elsewhere(epoch) {
@@ -165,8 +159,8 @@ impl Gap {
         }
     }
 
-    /// The tier for a sample that is not in the plan: none, except on a single node, which reads it
-    /// again in the next epoch, where it may take room that was added after the plan was made.
+    /// The tier for a sample that is not in the plan. There is none, except on a single node, which reads
+    /// the sample again in the next epoch: it may take room that was added after the plan was made.
     fn unplanned(
         &mut self,
         read: Read,
@@ -186,7 +180,6 @@ impl Gap {
         }
     }
 
-    /// Puts a sample into the tier that the plan chose, or into another one if that is full.
     fn keep(sample: SampleId, tier: TierId, residency: &mut Residency) {
         if residency.put(sample, tier).is_err()
             && residency.tier_of(sample).is_none()
@@ -203,7 +196,6 @@ fn capacities(residency: &Residency) -> impl Iterator<Item = Bytes> {
 }
 
 impl Growth {
-    /// Growth relative to the capacities that the plan knows.
     fn since(capacities: Vec<Bytes>, residency: &Residency) -> Self {
         let free = alloc::vec![Bytes(0); capacities.len()];
         let mut growth = Self { free, capacities, as_of: 0 };
@@ -221,15 +213,14 @@ impl Growth {
         self.as_of = residency.resizes();
     }
 
-    /// The fastest tier that has grown enough for a sample; the sample takes that room. Where the room is taken
-    /// already, by what grew into it in the epoch before, it is left to those samples until they are read.
+    /// The fastest tier that has grown enough for a sample; the sample takes that room. Room that is
+    /// occupied by samples that grew into it in the epoch before is left to them until they are read.
     fn take(&mut self, len: Bytes, residency: &Residency) -> Option<TierId> {
         let mut grown = residency.tiers().zip(&self.free).filter(|(_, free)| **free >= len);
         let (tier, _) = grown.find(|(tier, _)| residency.free(*tier) >= len)?;
         self.take_in(tier, len)
     }
 
-    /// As [`Self::take`], for one tier only.
     fn take_in(&mut self, tier: TierId, len: Bytes) -> Option<TierId> {
         let free = self.free.get_mut(usize::from(tier.0)).filter(|free| **free >= len)?;
         free.0 -= len.0;

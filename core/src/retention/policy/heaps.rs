@@ -10,11 +10,9 @@ use crate::id::{SampleId, TierId};
 /// A heap for each tier. A sample is in at most one.
 #[derive(Debug)]
 pub(super) struct Heaps {
-    /// Keys by sample.
     keys: Vec<u64>,
-    /// Index of each sample in its heap, if it is in one.
+    /// The index of each sample in its heap.
     places: Vec<u32>,
-    /// The heap of each tier.
     tiers: Vec<Vec<u32>>,
 }
 
@@ -23,12 +21,11 @@ impl Heaps {
         Self { keys: vec![0; samples], places: vec![0; samples], tiers: vec![Vec::new(); tiers] }
     }
 
-    /// The key of a sample that is in a heap.
+    /// The sample must be in a heap.
     pub(super) fn key(&self, sample: SampleId) -> u64 {
         self.keys[sample.0 as usize]
     }
 
-    /// The sample of a tier that has the greatest key.
     pub(super) fn greatest(&self, tier: TierId) -> Option<SampleId> {
         self.tiers[usize::from(tier.0)].first().copied().map(SampleId)
     }
@@ -38,7 +35,7 @@ impl Heaps {
         self.tiers[usize::from(tier.0)].iter().copied().map(SampleId)
     }
 
-    /// Adds a sample that is in no heap.
+    /// The sample must be in no heap.
     pub(super) fn enter(&mut self, sample: SampleId, tier: TierId, key: u64) {
         self.keys[sample.0 as usize] = key;
         let heap = &mut self.tiers[usize::from(tier.0)];
@@ -47,7 +44,6 @@ impl Heaps {
         self.rise(usize::from(tier.0), last);
     }
 
-    /// Removes a sample from the heap of `tier`.
     pub(super) fn leave(&mut self, sample: SampleId, tier: TierId) {
         let tier = usize::from(tier.0);
         let place = self.places[sample.0 as usize] as usize;
@@ -59,7 +55,6 @@ impl Heaps {
         }
     }
 
-    /// Changes the key of a sample in the heap of `tier`.
     pub(super) fn change(&mut self, sample: SampleId, tier: TierId, key: u64) {
         self.keys[sample.0 as usize] = key;
         let place = self.places[sample.0 as usize] as usize;
@@ -71,7 +66,7 @@ impl Heaps {
         self.keys[self.tiers[tier][place] as usize]
     }
 
-    /// Moves an element up as far as its key is greater; returns its new place.
+    /// Returns the new place of the element.
     fn rise(&mut self, tier: usize, mut place: usize) -> usize {
         while place > 0 {
             let above = (place - 1) / 2;
@@ -85,7 +80,6 @@ impl Heaps {
         place
     }
 
-    /// Moves an element down as far as a key below it is greater.
     fn sink(&mut self, tier: usize, mut place: usize) {
         let len = self.tiers[tier].len();
         loop {

@@ -11,7 +11,8 @@ use crate::{
 
 const NOWHERE: u8 = u8::MAX;
 
-/// Samples whose room may be taken without a loss. One that left its tier since is skipped when it is found.
+/// Samples whose room may be taken without a loss. A sample that has left its tier since is skipped when it
+/// is found.
 #[derive(Debug)]
 pub(super) struct Idle {
     lists: Lists,
@@ -24,7 +25,6 @@ impl Idle {
         Self { lists: Lists::new(samples, tiers), listed: vec![NOWHERE; samples] }
     }
 
-    /// Lists a sample that lies in a tier.
     pub(super) fn enter(&mut self, sample: SampleId, tier: TierId) {
         self.leave(sample);
         self.lists.enter(sample, usize::from(tier.0));
@@ -35,7 +35,7 @@ impl Idle {
         self.listed[sample.0 as usize] != NOWHERE
     }
 
-    /// Lists a sample no more, if it was listed.
+    /// Has no effect on a sample that is not listed.
     pub(super) fn leave(&mut self, sample: SampleId) {
         let listed = core::mem::replace(&mut self.listed[sample.0 as usize], NOWHERE);
         if listed != NOWHERE {
@@ -43,7 +43,7 @@ impl Idle {
         }
     }
 
-    /// Takes the sample that was listed first off the list of a tier, of those that lie there.
+    /// Removes and returns the sample of a tier that was listed first, of those that still lie there.
     pub(super) fn take(&mut self, tier: TierId, residency: &Residency) -> Option<SampleId> {
         while let Some(oldest) = self.lists.oldest(usize::from(tier.0)) {
             self.leave(oldest);

@@ -7,7 +7,6 @@ use alloc::{vec, vec::Vec};
 
 use crate::id::SampleId;
 
-/// Marks the end of a list.
 const END: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +29,6 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// The given number of empty lists for the samples of a dataset.
     pub(super) fn new(samples: usize, lists: usize) -> Self {
         let link = Link { before: END, after: END };
         let ends = Ends { oldest: END, youngest: END };
@@ -43,7 +41,7 @@ impl Lists {
         (oldest != END).then_some(SampleId(oldest))
     }
 
-    /// Appends a sample that is in no list.
+    /// The sample must be in no list.
     pub(super) fn enter(&mut self, sample: SampleId, list: usize) {
         let ends = &mut self.ends[list];
         let before = core::mem::replace(&mut ends.youngest, sample.0);
@@ -54,7 +52,6 @@ impl Lists {
         }
     }
 
-    /// Removes a sample from the list.
     pub(super) fn leave(&mut self, sample: SampleId, list: usize) {
         let Link { before, after } = self.links[sample.0 as usize];
         let ends = &mut self.ends[list];

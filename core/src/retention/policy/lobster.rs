@@ -35,12 +35,9 @@ use crate::{
     },
 };
 
-/// When the rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Eviction {
-    /// As soon as a rule says so.
     Eager,
-    /// Only when room is needed.
     Lazy,
 }
 
@@ -50,7 +47,8 @@ pub(super) struct Lobster {
     kept: Farthest,
     eviction: Eviction,
     reuse: Reuse,
-    /// Uses that are left of each sample, if the rule asks for them and they are known.
+    /// The uses that are left of each sample; `None` if the rule does not ask for them, or they are not
+    /// known.
     left: Option<Vec<u32>>,
     lookahead: u32,
 }
@@ -72,7 +70,7 @@ impl Lobster {
         Self { kept, eviction, reuse, left, lookahead }
     }
 
-    /// Counts a use of a sample. Returns whether no more are left than the reuse count.
+    /// Counts a use of a sample. Returns whether no more uses are left than the reuse count.
     fn is_used_up(&mut self, sample: SampleId) -> bool {
         let Some(left) = &mut self.left else { return false };
         let left = &mut left[sample.0 as usize];
@@ -80,7 +78,6 @@ impl Lobster {
         *left <= self.reuse.count
     }
 
-    /// Whether the next use is beyond the reuse distance.
     fn is_too_far(&self, next: NextUse, now: Use, future: &FutureAccesses) -> bool {
         match (next, self.reuse.distance) {
             (NextUse::Never, _) => true,

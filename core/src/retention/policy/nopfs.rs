@@ -33,10 +33,9 @@ use crate::{
     units::Bytes,
 };
 
-/// Keeps the samples that are read most often.
 #[derive(Debug)]
 pub(super) struct NoPfs {
-    /// Tier by sample; `None` if the order is not known.
+    /// By sample; `None` if the order is not known.
     classes: Option<Vec<Option<TierId>>>,
 }
 
@@ -68,7 +67,6 @@ impl Policy for NoPfs {
     fn displaced(&mut self, _: SampleId, _: TierId, _: Option<TierId>) {}
 }
 
-/// How often the node reads each sample.
 pub(super) fn counts(setting: &Setting) -> Option<Vec<u32>> {
     let spec = &setting.order;
     let mut counts = vec![0_u32; setting.sizes.len()];
@@ -80,7 +78,6 @@ pub(super) fn counts(setting: &Setting) -> Option<Vec<u32>> {
     Some(counts)
 }
 
-/// The planned tier of each sample, if any.
 fn classes(setting: &Setting, counts: &[u32]) -> Vec<Option<TierId>> {
     let mut order: Vec<u32> =
         (0..).zip(counts).filter(|(_, count)| **count > 0).map(|it| it.0).collect();

@@ -34,7 +34,7 @@ const INACTIVE: u8 = 0;
 
 const ACTIVE: u8 = 1;
 
-/// How many times the active list may be larger than the inactive one.
+/// The most times that the active list may be larger than the inactive one.
 const RATIO: u64 = 20;
 
 /// Marks a sample that was never evicted.
@@ -47,9 +47,8 @@ pub(super) struct PageCache {
     lists: Lists,
     /// List of each sample that is kept.
     list_of: Vec<u8>,
-    /// Shadow entry of each other sample: the age at which it was evicted.
+    /// The shadow entry of each sample that is not kept: the age at which it was evicted.
     shadows: Vec<u64>,
-    /// Bytes in each list.
     used: [Bytes; 2],
     age: u64,
 }
@@ -77,14 +76,13 @@ impl PageCache {
         self.used[usize::from(list)].0 += self.len_of(sample);
     }
 
-    /// Removes a sample from its list.
     fn leave(&mut self, sample: SampleId) {
         let list = self.list_of[sample.0 as usize];
         self.lists.leave(sample, usize::from(list));
         self.used[usize::from(list)].0 -= self.len_of(sample);
     }
 
-    /// Adds a sample that is in no list to the active one.
+    /// The sample must be in no list.
     fn activate(&mut self, sample: SampleId) {
         self.enter(sample, ACTIVE);
         self.age += self.len_of(sample);

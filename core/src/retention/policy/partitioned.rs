@@ -18,32 +18,28 @@ use crate::{
     units::Bytes,
 };
 
-/// Samples of which a read checks whether they belong to another node since the nodes changed.
+/// Samples that each read checks after the nodes changed, for whether they belong to another node now.
 const CHECKED: u32 = 4096;
 
-/// Keeps the node's part of the dataset.
 #[derive(Debug)]
 pub(super) struct Partitioned {
     node: NodeId,
     /// `None` while a job uses it.
     partition: Option<Box<Partition>>,
     holders: Option<Holders>,
-    /// The latest epoch that is divided.
     divided: Option<Epoch>,
     /// Memberships that the partition does not know yet.
     news: Vec<Membership>,
-    /// The first sample that is not checked since the nodes changed.
+    /// The first sample that was not checked since the nodes changed.
     unchecked: Option<u32>,
 }
 
-/// The input for dividing an epoch.
 #[derive(Debug)]
 pub(super) struct Job {
     partition: Box<Partition>,
     epoch: Epoch,
 }
 
-/// An epoch that is divided.
 #[derive(Debug)]
 pub(super) struct Planned {
     partition: Box<Partition>,
@@ -78,7 +74,7 @@ impl Partitioned {
         self.holder(sample) == Some(self.node)
     }
 
-    /// Gives up some of what other nodes hold now.
+    /// Gives up some of the samples that other nodes hold now.
     fn give_up(&mut self, residency: &mut Residency) {
         let Some(first) = self.unchecked else { return };
         let samples = u32::try_from(residency.samples()).unwrap_or(u32::MAX);

@@ -11,7 +11,6 @@ use crate::{
     retention::{future_accesses::FutureAccesses, residency::Residency},
 };
 
-/// Keeps the samples that were read first.
 #[derive(Debug)]
 pub(super) struct Pinned;
 

@@ -8,7 +8,6 @@ use crate::{
     },
 };
 
-/// The order in which samples entered their tiers.
 #[derive(Debug)]
 pub(super) struct Queues(Lists);
 
@@ -17,17 +16,15 @@ impl Queues {
         Self(Lists::new(samples, tiers))
     }
 
-    /// The sample in the tier that entered it first.
     pub(super) fn oldest(&self, tier: TierId) -> Option<SampleId> {
         self.0.oldest(usize::from(tier.0))
     }
 
-    /// Appends a sample that is in no queue.
+    /// The sample must be in no queue.
     pub(super) fn enter(&mut self, sample: SampleId, tier: TierId) {
         self.0.enter(sample, usize::from(tier.0));
     }
 
-    /// Removes a sample from the queue of `tier`.
     pub(super) fn leave(&mut self, sample: SampleId, tier: TierId) {
         self.0.leave(sample, usize::from(tier.0));
     }
@@ -40,8 +37,8 @@ impl Queues {
         }
     }
 
-    /// Removes the oldest sample of a tier: it moves one tier down if it is `wanted` there, else it
-    /// is evicted. Returns whether there was one.
+    /// Removes the oldest sample of a tier: it moves one tier down if it is `wanted` there, else it is
+    /// evicted. Returns whether there was one.
     pub(super) fn give_up_oldest(
         &mut self,
         tier: TierId,
@@ -74,7 +71,6 @@ impl Queues {
         }
     }
 
-    /// Follows a move that the policy did not make.
     pub(super) fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>) {
         self.leave(sample, from);
         if let Some(to) = to {

@@ -14,7 +14,6 @@ use crate::{
     order::{FurtherDatasets, Position, Shuffle, World},
 };
 
-/// Bytes of every sample in tests where sizes do not matter.
 const LEN: Bytes = Bytes(64);
 
 fn order(samples: u32, nodes: u32, epochs: u32) -> Spec {
@@ -39,7 +38,6 @@ fn setting(order: Spec, tiers: &[u32]) -> Setting {
     Setting { order, node: NodeId(0), sizes, capacities, aim: Aim::default() }
 }
 
-/// A policy with its residency, driven read by read.
 struct Stage {
     policy: Box<dyn Policy>,
     future: FutureAccesses,
@@ -90,7 +88,6 @@ impl Stage {
         self.residency.tier_of(SampleId(sample)).map(|tier| tier.0)
     }
 
-    /// The samples of each tier.
     fn contents(&self) -> Vec<Vec<u32>> {
         let samples = 0..u32::try_from(self.residency.samples()).unwrap();
         let of =
@@ -98,7 +95,7 @@ impl Stage {
         self.residency.tiers().map(of).collect()
     }
 
-    /// Sets the capacity of a tier; excess samples are demoted where there is room, else evicted.
+    /// Excess samples are demoted where there is room, else evicted.
     fn resize(&mut self, tier: TierId, capacity: Bytes) {
         self.residency.resize(tier, capacity);
         for sample in (0..self.residency.samples()).map(|it| SampleId(u32::try_from(it).unwrap())) {

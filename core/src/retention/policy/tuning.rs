@@ -8,20 +8,17 @@ use crate::{
     units::{Bytes, BytesPerSecond},
 };
 
-/// What a job adjusts of the policies that have something to adjust.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tuning {
-    /// The buffers of [`Kind::DeepMemory`].
     pub deepmemory: Buffers,
-    /// The eviction of [`Kind::Lobster`] and [`Kind::LobsterLazy`].
     pub lobster: Reuse,
-    /// The fetches of [`Kind::Deli`]; without them, samples are fetched ahead as with any policy.
+    /// Without them, [`Kind::Deli`] fetches samples ahead as any policy does.
     pub deli: Option<Fetches>,
     /// Where [`Kind::NoPfs`] reads a sample that it keeps.
     pub nopfs: Source,
 }
 
-/// When `DeepMemoryDL` takes a buffer for full, and what it still needs then.
+/// The rule by which `DeepMemoryDL` counts a buffer as full, and the samples that it still needs then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {
     /// Below this fill level, in percent, a buffer evicts nothing.
@@ -36,21 +33,18 @@ impl Default for Buffers {
     }
 }
 
-/// Which used samples Lobster evicts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reuse {
-    /// Those that the node uses at most this many times again.
+    /// It evicts samples that the node uses at most this many times again.
     pub count: u32,
-    /// Those that are used again farther away.
+    /// It evicts samples whose next use is farther away.
     pub distance: Distance,
 }
 
-/// A reuse distance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distance {
-    /// To the end of the so-manieth epoch after the current one.
+    /// To the end of the epoch that is this many after the current one.
     Epochs(u32),
-    /// This many steps.
     Steps(u32),
 }
 
@@ -61,12 +55,12 @@ impl Default for Distance {
     }
 }
 
-/// How DELI requests samples ahead: a fetch at a time.
+/// The rule by which DELI requests samples ahead: a fetch at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fetches {
-    /// Samples of a fetch, for each rank.
+    /// For each rank.
     pub size: SampleCount,
-    /// A rank's next fetch begins when no more samples than this are fetched and not staged.
+    /// A rank's next fetch begins when at most this many samples are fetched and not staged.
     pub threshold: SampleCount,
 }
 
@@ -77,17 +71,15 @@ impl Default for Fetches {
     }
 }
 
-/// A number of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SampleCount {
-    /// This many.
     Samples(u32),
-    /// As many as this percentage of a rank's part of the cache holds.
+    /// A percentage of the samples that a rank's part of the cache holds.
     Share(u8),
 }
 
 impl SampleCount {
-    /// The samples, if a rank's part of the cache holds so many.
+    /// For a rank's part of the cache that holds `cached` samples.
     #[must_use]
     pub fn of(self, cached: u64) -> u64 {
         match self {
@@ -97,18 +89,16 @@ impl SampleCount {
     }
 }
 
-/// Where a sample that a tier has is read.
+/// The place from which a sample that a tier holds is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Source {
-    /// Where it comes fastest; of equals the nearest.
+    /// The place with the highest rate; of equals the nearest.
     #[default]
     Fastest,
-    /// In its tier.
     Tier,
 }
 
 impl Source {
-    /// The name in job files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -118,17 +108,15 @@ impl Source {
     }
 }
 
-/// The rates of the places that have samples, as far as they are measured or emulated.
+/// `None` for a rate that is neither measured nor emulated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Of each tier; a tier without an entry has no figure.
+    /// By tier; a tier without an entry has no figure.
     pub tiers: Vec<Option<BytesPerSecond>>,
-    /// Of the cold store.
     pub cold: Option<BytesPerSecond>,
 }
 
 impl Rates {
-    /// Whether the cold store is known to be faster than a tier.
     #[must_use]
     pub fn is_cold_faster(&self, tier: TierId) -> bool {
         let of_tier = self.tiers.get(usize::from(tier.0)).copied().flatten();
@@ -146,7 +134,6 @@ impl super::Aim {
     }
 }
 
-/// The fetches of one rank, in samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankFetches {
     /// Samples of a fetch, at least one.
@@ -156,7 +143,7 @@ pub struct RankFetches {
 }
 
 impl Fetches {
-    /// The fetches of each of so many ranks that share a cache of `room`, with samples of this mean length.
+    /// For each of `ranks` ranks that share a cache of `room`, with samples of this mean length.
     #[must_use]
     pub fn of_rank(self, room: Bytes, mean: Bytes, ranks: u32) -> RankFetches {
         let cached = room.0 / mean.0.max(1) / u64::from(ranks.max(1));
@@ -165,7 +152,7 @@ impl Fetches {
 }
 
 impl RankFetches {
-    /// The room that the fetches of so many ranks take at most.
+    /// The most room that the fetches of `ranks` ranks take.
     #[must_use]
     pub fn room(self, mean: Bytes, ranks: u32) -> Bytes {
         let samples = self.size.saturating_add(self.threshold).saturating_mul(ranks.into());

@@ -8,7 +8,6 @@ use crate::units::{Bytes, BytesPerSecond, Nanoseconds};
 /// A tier or store that samples are read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// Bytes that it can hold.
     pub capacity: Bytes,
     /// Its read rate. Zero means unlimited.
     pub rate: BytesPerSecond,
@@ -56,7 +55,6 @@ fn least_time(
 }
 
 impl Reach {
-    /// Bytes that it delivers within `time`.
     fn within(self, time: Nanoseconds) -> Bytes {
         self.readable_within(time).min(self.capacity)
     }

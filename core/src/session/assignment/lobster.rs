@@ -6,22 +6,22 @@ use alloc::vec::Vec;
 use super::{Queue, proportional};
 use crate::{throughput::Throughput, units::Nanoseconds};
 
-/// What the performance model of Lobster (its section 4.3) knows of a node.
+/// The performance model of a node in Lobster (its section 4.3).
 #[derive(Debug, Clone, Copy)]
 pub struct Costs<'a> {
-    /// What threads read from the tiers of the node: `α × T_l(α)`.
+    /// The rate of threads that read from the tiers of the node: `α × T_l(α)`.
     pub local: &'a Throughput,
-    /// What they read from other nodes: `β × T_r(β)`.
+    /// The rate of threads that read from other nodes: `β × T_r(β)`.
     pub remote: &'a Throughput,
-    /// What they read from the cold store: `γ × T_PFS(γ)`.
+    /// The rate of threads that read from the cold store: `γ × T_PFS(γ)`.
     pub cold: &'a Throughput,
-    /// What a training step takes, `T_train`.
+    /// The time of a training step, `T_train`.
     pub training: Nanoseconds,
-    /// The difference that is not worth a thread, `τ`.
+    /// The difference below which no thread is moved, `τ`.
     pub threshold: Nanoseconds,
 }
 
-/// How Algorithm 1 is read where its listing and its description differ.
+/// The reading of Algorithm 1 where its listing and its description differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
     /// Line by line. Lines 13 and 15 move the bounds to the initial count again and again, so that at

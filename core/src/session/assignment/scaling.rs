@@ -24,19 +24,18 @@ use crate::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-/// After so many operations of a size, those before count half.
+/// After this many operations of a size, the earlier ones count half.
 pub const FADES_AFTER: u64 = 1024;
 
-/// Counts of operations that are told apart; more of them count as so many.
+/// Higher counts of simultaneous operations count as this one.
 pub const COUNTS_MAX: u32 = 512;
 
-/// In hundredths of the most: what is so near to it counts as the same.
+/// In hundredths of the best rate: a rate this close to it counts as equal.
 pub const NEARLY: u128 = 99;
 
-/// Time is fitted by so many bytes, so that a fast link does not round to nothing.
+/// The unit of bytes by which time is fitted, so that a fast link does not round to nothing.
 const UNIT: Bytes = Bytes(1 << 20);
 
-/// Operations that ran beside as many others.
 #[derive(Debug, Clone, Copy, Default)]
 struct Observed {
     operations: u64,
@@ -51,13 +50,12 @@ struct Observations {
     operations: u64,
 }
 
-/// What was observed of one kind of operation, by the size of samples.
+/// The observations of one kind of operation, by the size of samples.
 #[derive(Debug, Clone, Default)]
 pub struct Scaling {
     by_bits: BTreeMap<u32, Observations>,
 }
 
-/// The time of an operation by how many run at a time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
     low: Line,
@@ -77,7 +75,7 @@ struct Line {
     slope: f64,
 }
 
-/// A count, the nanoseconds by unit there, and how many operations say so.
+/// The nanoseconds by unit at a count, weighted by the number of operations.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     count: f64,
@@ -85,7 +83,6 @@ struct Point {
     weight: f64,
 }
 
-/// The sums from which least squares follow.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     weight: f64,
@@ -97,7 +94,7 @@ struct Sums {
 }
 
 impl Scaling {
-    /// Takes note of an operation on `len` bytes that took `time` while `count` ran, itself included.
+    /// `count` is the number of operations that ran at the time, this one included.
     pub fn observe(&mut self, count: u32, len: Bytes, time: Nanoseconds) {
         if len.0 > 0 {
             let observations = self.by_bits.entry(bits(len)).or_default();
@@ -179,13 +176,13 @@ impl Observed {
 }
 
 impl Fit {
-    /// What `count` operations at a time get done together.
+    /// The rate of `count` simultaneous operations together.
     #[must_use]
     pub fn rate(&self, count: u32) -> BytesPerSecond {
         rate_of(f64::from(count.max(1)) / self.time(count))
     }
 
-    /// What each number of operations up to `all` gets done while `all` run.
+    /// The rate of each number of operations up to `all` while `all` run.
     #[must_use]
     pub fn among(&self, all: NonZeroU32) -> Throughput {
         let time = self.time(all.get());
@@ -194,7 +191,7 @@ impl Fit {
         Throughput::measured(&[one, whole]).unwrap_or_else(|_| Throughput::constant(one.1))
     }
 
-    /// The smallest count up to `most` that gets as much done as any, or nearly ([`NEARLY`]).
+    /// The smallest count up to `most` with the best rate, or nearly ([`NEARLY`]).
     #[must_use]
     pub fn peak(&self, most: NonZeroU32) -> NonZeroU32 {
         let mut counts = (1..=most.get().min(COUNTS_MAX)).filter_map(NonZeroU32::new);
@@ -203,7 +200,6 @@ impl Fit {
         counts.find(|count| rate(*count) * 100 >= best * NEARLY).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// The nanoseconds of an operation by unit while `count` run.
     fn time(&self, count: u32) -> f64 {
         let count = count.clamp(self.counts.0, self.counts.1);
         let line = if count <= self.knee { self.low } else { self.high };
@@ -257,7 +253,7 @@ impl Sums {
         Line { at_zero: (self.time - slope * self.count) / self.weight, slope }
     }
 
-    /// What the line leaves.
+    /// The sum of squared errors of the line.
     fn squares(self) -> f64 {
         let Line { at_zero, slope } = self.line();
         let left = self.time_squared - at_zero * self.time - slope * self.product;
@@ -275,7 +271,7 @@ mod tests {
         NonZeroU32::new(count).unwrap()
     }
 
-    /// `cores` cores of which each needs `time` for a sample: more operations share them.
+    /// `cores` cores, each of which needs `time` for a sample; more operations than cores share them.
     fn on_cores(cores: u32, time: u64, counts: impl IntoIterator<Item = u32>) -> Fit {
         let mut scaling = Scaling::default();
         for count in counts {
@@ -285,7 +281,6 @@ mod tests {
         scaling.fit(LEN).unwrap()
     }
 
-    /// Whether two rates differ by less than a hundredth.
     fn is_near(one: BytesPerSecond, other: u64) -> bool {
         one.0.abs_diff(other) * 100 <= other
     }

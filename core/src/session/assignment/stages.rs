@@ -26,24 +26,20 @@ use crate::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-/// The part of a step by which loading may miss it before another division is looked for.
+/// A step may be missed by one part in this many before another division is looked for.
 const THRESHOLD: u64 = 20;
 
-/// What was observed of the places where samples are read, and of transforming them.
 #[derive(Debug, Clone, Default)]
 pub struct Rates {
-    /// Reads from the tiers of the node.
     pub local: Scaling,
-    /// Reads from other nodes.
     pub remote: Scaling,
-    /// Reads from the cold store.
     pub cold: Scaling,
-    /// Transforms, by the length of what they read.
+    /// By the length of what transforms read.
     pub transforms: Scaling,
 }
 
 impl Rates {
-    /// Takes note of an operation that took `time`, while all operations of its channel took `all` together.
+    /// Records an operation that took `time`, while all operations of its channel took `all` together.
     pub(in crate::session) fn observe(
         &mut self,
         operation: &Operation,
@@ -65,25 +61,20 @@ impl Rates {
     }
 }
 
-/// The threads of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threads {
-    /// All of them.
     pub all: u32,
-    /// At most so many transform; none if the job transforms nothing.
+    /// The most threads that may transform; 0 if the job transforms nothing.
     pub transforming_max: u32,
 }
 
-/// The threads of each queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stages {
-    /// Those that load.
     pub loading: Vec<u32>,
-    /// How many load in all: those of the queues may be fewer.
+    /// The sum over all queues may be less.
     pub loading_all: u32,
-    /// Those that transform.
     pub transforming: Vec<u32>,
-    /// How many transform in all: those of the queues may be fewer.
+    /// The sum over all queues may be less.
     pub transforming_all: u32,
 }
 
@@ -113,19 +104,18 @@ pub fn stages(queues: &[Queue], rates: &Rates, training: Nanoseconds, threads: T
     }
 }
 
-/// What threads read from each place, together.
+/// The rates of threads that read from each place, together.
 struct Links {
     local: Throughput,
     remote: Throughput,
     cold: Throughput,
 }
 
-/// A division that is tried.
 struct Attempt {
     links: Links,
-    /// With the time of transforming, as far as it is known.
+    /// With the time of preprocessing, as far as it is known.
     queues: Vec<Queue>,
-    /// What the transforming threads get done for each queue, together; `None` if that is not known.
+    /// The rate of the transforming threads for each queue, together; `None` if it is not known.
     transforms: Vec<Option<Throughput>>,
     loading: Vec<u32>,
     loading_all: u32,
@@ -134,7 +124,7 @@ struct Attempt {
 }
 
 impl Links {
-    /// What is read while `threads` read.
+    /// The rates while `threads` read.
     fn observed(rates: &Rates, queues: &[Queue], threads: u32) -> Self {
         let Rates { local, remote, cold, .. } = rates;
         let mean = mean_len(queues.iter());
@@ -157,7 +147,7 @@ impl Links {
 }
 
 impl Attempt {
-    /// With so many of all threads that transform, while the others load.
+    /// Lets `transforming` of `all` threads transform, while the others load.
     fn with(
         queues: &[Queue],
         rates: &Rates,
@@ -214,7 +204,7 @@ impl Attempt {
     }
 }
 
-/// How long the next batch of a queue takes to be transformed by `count` threads.
+/// The time for which `count` threads transform the next batch of a queue.
 fn time(queue: &Queue, throughput: Option<&Throughput>, count: u32) -> Nanoseconds {
     let time = |it: &Throughput| it.at(count).time_for(queue.stored());
     throughput.map_or(Nanoseconds(0), time)
@@ -228,7 +218,6 @@ fn throughput(fit: Option<&Fit>, threads: u32) -> Option<Throughput> {
     Some(fit?.among(NonZeroU32::new(threads).unwrap_or(NonZeroU32::MIN)))
 }
 
-/// The mean length of the samples that are to be transformed.
 fn mean_len<'a>(queues: impl IntoIterator<Item = &'a Queue>) -> Bytes {
     let (mut bytes, mut samples) = (0_u64, 0_u64);
     for queue in queues {

@@ -60,7 +60,7 @@ fn cold_store() -> Throughput {
     Throughput::measured(&[rate(1), rate(8)]).unwrap()
 }
 
-/// Two ranks with as many requests, one of which has 24 MB to read cold, the other 4.
+/// Two ranks with as many requests; one has 24 MB to read cold, the other 4.
 fn straggler() -> [Queue; 2] {
     [24_000_000, 4_000_000].map(|cold| Queue {
         requests: 10,

@@ -15,7 +15,7 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 use super::{Access, Mode};
 use crate::id::{ChunkId, OpId, TierId};
 
-/// Pieces of about equal length, the longest less than four times as long as the shortest.
+/// A class of pieces of about equal length: the longest is less than four times as long as the shortest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LengthClass(u8);
 
@@ -28,12 +28,11 @@ impl LengthClass {
         Self(u8::try_from(bits / 2).expect("at most 31"))
     }
 
-    /// The block in which an offset lies. No piece of the class is longer than a block.
+    /// The number of the block in which an offset lies. No piece of the class is longer than a block.
     fn block(self, offset: u64) -> u64 {
         offset.checked_shr(2 * u32::from(self.0) + 2).unwrap_or(0)
     }
 
-    /// The upper bound of the lengths in the class.
     fn longest(self) -> u64 {
         u64::MAX >> (62 - 2 * u32::from(self.0))
     }
@@ -51,17 +50,14 @@ struct Entry {
     next: u32,
 }
 
-/// Where an accessed piece starts, and the operation.
 type Start = (TierId, ChunkId, u64, OpId);
 
 fn start_of(access: &Access, op: OpId) -> Start {
     (access.tier, access.piece.chunk, access.piece.offset.0, op)
 }
 
-/// No entry.
 const NONE: u32 = u32::MAX;
 
-/// The accesses of the operations in flight.
 #[derive(Debug)]
 pub(super) struct AccessTable {
     /// The first entry of each list; their number is a power of two.
@@ -72,17 +68,17 @@ pub(super) struct AccessTable {
     len: usize,
     /// Accesses of each class.
     counts: [u32; CLASSES as usize],
-    /// The classes that have any, a bit each.
+    /// The classes that have any, one bit each.
     classes: u32,
-    /// The accesses of classes that were searched for much longer bytes.
+    /// The accesses of classes that were searched for much longer accesses.
     in_order: BTreeMap<u8, BTreeMap<Start, Access>>,
 }
 
 /// Bytes that are this many classes above another are much longer.
 const LONGER: u8 = 2;
 
-/// Bytes from the start of a chunk that are this many classes above another are the chunk as a whole, which is
-/// added or given back now and then: for that no tree is kept.
+/// An access from the start of a chunk that is this many classes above another is to the chunk as a whole.
+/// Chunks are added or given back only now and then, so no tree is kept for that.
 const WHOLE_CHUNK: u8 = 6;
 
 impl Default for AccessTable {
@@ -99,7 +95,6 @@ impl Default for AccessTable {
     }
 }
 
-/// Lists of the smallest table.
 const LISTS_MIN: usize = 64;
 
 impl AccessTable {
@@ -151,8 +146,8 @@ impl AccessTable {
         }
     }
 
-    /// Adds the operations that access some of the same bytes, one of the two writing. One may be added more
-    /// than once.
+    /// Adds the operations that access some of the same bytes, one of the two writing. An operation may be
+    /// added more than once.
     pub(super) fn find_conflicts(&mut self, access: &Access, found: &mut Vec<OpId>) {
         let (offset, len) = (access.piece.offset.0, access.piece.len.0);
         let own = LengthClass::of(access);
@@ -174,7 +169,6 @@ impl AccessTable {
         }
     }
 
-    /// Adds the operations with pieces of a class that conflict with an access.
     fn search_in_order(&mut self, class: LengthClass, access: &Access, found: &mut Vec<OpId>) {
         if !self.in_order.contains_key(&class.0) {
             let of_class = self.stored().filter(|it| LengthClass::of(&it.access) == class);
@@ -191,7 +185,6 @@ impl AccessTable {
         found.extend(conflicts.map(|((.., op), _)| *op));
     }
 
-    /// All entries that hold something.
     fn stored(&self) -> impl Iterator<Item = &Entry> {
         self.lists.iter().flat_map(|first| {
             let at = |at: u32| self.entries.get(at as usize);
@@ -199,7 +192,6 @@ impl AccessTable {
         })
     }
 
-    /// Adds the operations of a list that conflict with an access.
     fn search(&self, list: usize, access: &Access, found: &mut Vec<OpId>) {
         let mut at = self.lists[list];
         while let Some(Entry { access: other, op, next }) = self.entries.get(at as usize) {
@@ -210,7 +202,7 @@ impl AccessTable {
         }
     }
 
-    /// Puts an entry where none is. Returns its number.
+    /// Returns the number of the entry.
     fn store(&mut self, entry: Entry) -> u32 {
         if let Some(spare) = self.entries.get_mut(self.spare as usize) {
             let next = core::mem::replace(spare, entry).next;
@@ -233,7 +225,6 @@ impl AccessTable {
         self.list(class, access, class.block(access.piece.offset.0))
     }
 
-    /// Puts an entry before the others of its list.
     fn link(&mut self, at: u32) {
         let list = self.list_of(&self.entries[at as usize].access);
         self.entries[at as usize].next = core::mem::replace(&mut self.lists[list], at);
@@ -252,7 +243,6 @@ impl AccessTable {
     }
 }
 
-/// Whether two accesses may not happen at the same time.
 fn conflict(one: &Access, other: &Access) -> bool {
     one.tier == other.tier
         && one.piece.overlaps(&other.piece)

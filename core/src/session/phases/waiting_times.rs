@@ -5,16 +5,16 @@ use alloc::collections::VecDeque;
 use super::Wait;
 use crate::units::Nanoseconds;
 
-/// Times that are remembered: waits of ranks in one step overlap or follow each other, and are asked for a
-/// step later.
+/// The number of times that are remembered. Waits of ranks in one step overlap or follow each other, and
+/// are asked for a step later.
 const KEPT: usize = 64;
 
-/// Times apart from each other, in order.
+/// Disjoint times, in order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WaitingTimes(VecDeque<Wait>);
 
 impl WaitingTimes {
-    /// Adds a wait; they come in any order.
+    /// Waits may come in any order.
     pub(super) fn add(&mut self, wait: Wait) {
         let Wait { mut since, mut until } = wait;
         if since >= until {
@@ -31,7 +31,7 @@ impl WaitingTimes {
         }
     }
 
-    /// For how long a rank waited between two times.
+    /// The time between `from` and `until` during which some rank waited.
     pub(super) fn between(&self, from: Nanoseconds, until: Nanoseconds) -> Nanoseconds {
         let within = |it: &Wait| it.until.min(until).0.saturating_sub(it.since.max(from).0);
         Nanoseconds(self.0.iter().map(within).sum())

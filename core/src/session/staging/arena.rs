@@ -17,11 +17,10 @@ use crate::{
 /// The arena is one chunk.
 pub(super) const ARENA: ChunkId = ChunkId(0);
 
-/// The memory behind an arena.
 #[derive(Debug)]
 pub(super) struct ArenaMemory {
     len: Bytes,
-    /// Batches for which the whole length was meant.
+    /// The number of batches for which the whole length was meant.
     batches: u32,
     limit: Option<u32>,
     /// The longest batch that was to be placed.
@@ -30,11 +29,11 @@ pub(super) struct ArenaMemory {
     trimmed: Vec<Piece>,
     /// Ranges that are being trimmed or restored.
     changing: u32,
-    /// A batch found no room in what is left.
+    /// Whether a batch found no room in what is left.
     is_short: bool,
-    /// There was no memory to restore a range.
+    /// Whether there was no memory to restore a range.
     is_refused: bool,
-    /// A device holds the pages: it would read those that were given back.
+    /// Whether a device holds the pages: it would read those that were given back.
     is_pinned: bool,
 }
 
@@ -57,7 +56,6 @@ impl ArenaMemory {
         self.len
     }
 
-    /// Whether all of the arena has memory, and may be used.
     pub(super) fn is_whole(&self) -> bool {
         self.trimmed.is_empty() && self.usable() == self.len
     }
@@ -72,7 +70,7 @@ impl ArenaMemory {
         self.is_refused = false;
     }
 
-    /// Gives no memory back from now on.
+    /// From now on, gives no memory back.
     pub(super) fn pin(&mut self) {
         self.is_pinned = true;
     }
@@ -87,12 +85,11 @@ impl ArenaMemory {
         self.is_refused = false;
     }
 
-    /// Notes the length of a batch that is to be placed.
     pub(super) fn note_batch(&mut self, len: Bytes) {
         self.longest = self.longest.max(len);
     }
 
-    /// Asks for everything back; `false` if all is there, or if there was nothing to be had.
+    /// Asks for all memory back. Returns `false` if all is there, or if there was none to be had.
     pub(super) fn restore(&mut self) -> bool {
         if self.trimmed.is_empty() || self.is_refused {
             return false;
@@ -122,14 +119,14 @@ impl ArenaMemory {
         operations
     }
 
-    /// A range was trimmed. One that could not be stays out of use all the same, so that it is not tried
-    /// over and over.
+    /// Records a trimmed range. A range that could not be trimmed stays out of use too, so that it is not
+    /// tried over and over.
     pub(super) fn trimmed(&mut self, piece: Piece) {
         self.changing = self.changing.saturating_sub(1);
         self.trimmed.push(piece);
     }
 
-    /// A range was to be restored. Returns whether batches may lie there again.
+    /// Returns whether batches may lie in the range again.
     pub(super) fn restored(&mut self, piece: Piece, is_there: bool) -> bool {
         self.changing = self.changing.saturating_sub(1);
         if !is_there {
@@ -139,8 +136,8 @@ impl ArenaMemory {
         is_there
     }
 
-    /// How much of the arena may be used: its part for the batches that are allowed, but room for two
-    /// of the longest.
+    /// The length of the arena that may be used: its part for the allowed batches, but room for two of the
+    /// longest.
     fn usable(&self) -> Bytes {
         let is_limited = !self.is_short && !self.is_pinned;
         let Some(limit) = self.limit.filter(|_| is_limited) else { return self.len };
@@ -150,7 +147,6 @@ impl ArenaMemory {
     }
 }
 
-/// The parts of a range before and behind an offset.
 fn split(piece: Piece, at: Bytes) -> (Option<Piece>, Option<Piece>) {
     let end = piece.offset.0 + piece.len.0;
     let middle = at.0.clamp(piece.offset.0, end);

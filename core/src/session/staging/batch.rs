@@ -10,7 +10,6 @@ use crate::{
     units::Bytes,
 };
 
-/// The trainer that a staged batch is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::session) enum Claim {
     /// Staged ahead: no trainer has asked for it.
@@ -36,38 +35,37 @@ impl Claim {
     }
 }
 
-/// A batch with a range in the arena.
 #[derive(Debug)]
 pub(in crate::session) struct StagedBatch {
     pub(in crate::session) batch: Batch,
-    /// Where the bytes of each sample arrive, from the start of the batch; empty if that is where it is read.
+    /// The offset in the batch where the bytes of each sample arrive; empty if they arrive where they are
+    /// read.
     pub(in crate::session) inputs: Vec<Bytes>,
     pub(in crate::session) number: BatchNumber,
-    /// Bytes of it that come from tiers.
+    /// From tiers.
     pub(in crate::session) local: Bytes,
-    /// Bytes of it that come from other nodes.
+    /// From other nodes.
     pub(in crate::session) remote: Bytes,
-    /// Bytes of it that come from the cold store.
+    /// From the cold store.
     pub(in crate::session) cold: Bytes,
     pub(in crate::session) piece: Piece,
     /// Operations that still read or write its bytes, and one while its samples are planned.
     pub(in crate::session) pending: u32,
-    /// Why it is not handed over, for the first sample that could not be read and is not skipped.
+    /// Set by the first sample that could not be read and is not skipped: the batch is not handed over.
     pub(in crate::session) refusal: Option<Refusal>,
     pub(in crate::session) claim: Claim,
-    /// Its order changed since it was staged, or an arrival was cancelled: it is not handed over.
+    /// Whether its order changed since it was staged, or an arrival was cancelled: it is not handed over.
     pub(in crate::session) is_stale: bool,
     pub(in crate::session) timeline: Timeline,
 }
 
 impl StagedBatch {
-    /// The range of a sample in the arena.
     pub(in crate::session) fn slot_of(&self, entry: &Entry) -> Slot {
         let offset = Bytes(self.piece.offset.0 + entry.offset.0);
         Slot { rank: self.batch.id.rank, offset, len: entry.len.unwrap_or_default() }
     }
 
-    /// The range of an input slot that so many bytes of a sample take.
+    /// The range of an input slot that `len` bytes of a sample take.
     pub(in crate::session) fn input_of(&self, index: usize, len: Bytes) -> Option<Slot> {
         let offset = Bytes(self.piece.offset.0 + self.inputs.get(index)?.0);
         Some(Slot { rank: self.batch.id.rank, offset, len })

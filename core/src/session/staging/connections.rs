@@ -14,9 +14,8 @@ pub(super) struct Connections {
     admitted: BTreeSet<ConnectionId>,
     /// Whether a connection was ever admitted. Before the first one, batches are staged for it.
     had_any: bool,
-    /// What each connection asked for last.
+    /// The last request of each connection.
     requested: BTreeMap<ConnectionId, BatchId>,
-    /// Connections that wait for the arena to open.
     pending_admissions: Vec<ConnectionId>,
 }
 
@@ -42,25 +41,24 @@ impl Connections {
         mem::take(&mut self.pending_admissions)
     }
 
-    /// Removes a connection. Returns whether it was admitted.
+    /// Returns whether the connection was admitted.
     pub(super) fn remove(&mut self, connection: ConnectionId) -> bool {
         self.pending_admissions.retain(|other| *other != connection);
         self.requested.remove(&connection);
         self.admitted.remove(&connection)
     }
 
-    /// Whether all connections left after there were some.
     pub(super) fn have_left(&self) -> bool {
         self.had_any && self.admitted.is_empty()
     }
 
-    /// Notes what a connection asks for. Returns the least of the last requests of all connections.
+    /// Returns the least of the last requests of all connections.
     pub(super) fn request(&mut self, connection: ConnectionId, batch: BatchId) -> BatchId {
         self.requested.insert(connection, batch);
         self.farthest_behind().unwrap_or(batch)
     }
 
-    /// The last request of the connection that is farthest behind, if any has asked.
+    /// The last request of the connection that is farthest behind; `None` if none has asked.
     pub(super) fn farthest_behind(&self) -> Option<BatchId> {
         self.requested.values().min().copied()
     }

@@ -24,11 +24,10 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// How far behind the cursor a request may lie, beyond what is staged, before it counts as a jump back:
-/// workers of a loader ask a little out of order.
+/// The distance from the cursor, beyond the staged batches, from which on a request counts as a jump back.
+/// Workers of a loader ask a little out of order.
 const JUMP_BATCHES: u64 = 16;
 
-/// Whether the arena is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::session) enum Arena {
     Closed,
@@ -40,7 +39,6 @@ pub(in crate::session) enum Arena {
     Refused,
 }
 
-/// What becomes of a connection that comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::session) enum Attached {
     /// It is admitted: the arena is open.
@@ -51,31 +49,27 @@ pub(in crate::session) enum Attached {
     NeedsArena,
 }
 
-/// The arena of one rank, its batches, and the requests that have no batch yet.
 #[derive(Debug)]
 pub(in crate::session) struct RankStaging {
     rank: Rank,
-    /// Tiers of the node.
     tiers: usize,
     arena: Arena,
     staged: BTreeMap<BatchId, StagedBatch>,
-    /// Requests for batches that have no range yet, in the order in which they came: what a connection
-    /// asked for first is staged first, so that no answer waits for one behind it.
+    /// Requests for batches that have no range yet, in the order in which they came. The first request is
+    /// staged first, so that no answer waits for one behind it.
     wanted: VecDeque<(BatchId, ConnectionId)>,
     connections: Connections,
-    /// The batch to stage next when no trainer asks for another.
+    /// The next batch to stage if no trainer asks for another.
     cursor: Option<BatchId>,
-    /// The next batch found no room or no order, and nothing has changed since.
+    /// Whether the next batch found no room or no order, and nothing has changed since.
     is_blocked: bool,
-    /// A batch was dropped of which operations may be cancelled.
+    /// Whether a batch was dropped, so that operations of it may be cancelled.
     has_dropped: bool,
-    /// When the arena was last opened.
     opened_at: Nanoseconds,
-    /// Bytes read for batches that no trainer took.
     wasted: Bytes,
-    /// Places in tiers that batches which are gone do not name any more.
+    /// Places in tiers that only batches named which are gone.
     unpinned: Vec<InPlace>,
-    /// Batches that may be staged, while memory is short.
+    /// The number of batches that may be staged while memory is short.
     limit: Option<u32>,
     space: Space,
     memory: ArenaMemory,
@@ -106,7 +100,6 @@ impl RankStaging {
         self.rank
     }
 
-    /// The length of the arena.
     pub(in crate::session) fn len(&self) -> Bytes {
         self.memory.len()
     }
@@ -123,12 +116,10 @@ impl RankStaging {
         self.staged.values_mut()
     }
 
-    /// Batches that trainers have or were handed.
     pub(in crate::session) fn leases(&self) -> usize {
         self.staged.values().filter(|staged| staged.is_out()).count()
     }
 
-    /// Batches that are complete and that no trainer has taken.
     pub(in crate::session) fn ready(&self) -> usize {
         self.staged.values().filter(|staged| staged.is_ready()).count()
     }
@@ -157,14 +148,13 @@ impl RankStaging {
         }
     }
 
-    /// Opens the arena with the operation that is returned.
     pub(in crate::session) fn open(&mut self) -> Operation {
         self.arena = Arena::Opening;
         Operation::OpenArena { rank: self.rank, len: self.len() }
     }
 
-    /// The arena is open. Returns the connections that waited for it; if all of them are gone again, it
-    /// is to be closed.
+    /// Returns the connections that waited for the arena. If all of them are gone again, the arena is to be
+    /// closed.
     pub(in crate::session) fn opened(&mut self, now: Nanoseconds) -> Vec<ConnectionId> {
         self.arena = Arena::Open;
         self.is_blocked = false;
@@ -178,14 +168,14 @@ impl RankStaging {
         admitted
     }
 
-    /// There is no memory for the arena. Returns the connections that waited for it.
+    /// Returns the connections that waited for the arena.
     pub(in crate::session) fn refused(&mut self) -> Vec<ConnectionId> {
         self.arena = Arena::Refused;
         self.connections.take_waiting()
     }
 
-    /// Takes back everything that `connection` asked for or has. Returns whether it was the last of the
-    /// rank and the arena is open.
+    /// Takes back all that `connection` asked for or has. Returns whether it was the last of the rank and
+    /// the arena is open.
     pub(super) fn detach(&mut self, connection: ConnectionId) -> bool {
         if !self.connections.remove(connection) {
             return false;
@@ -218,7 +208,7 @@ impl RankStaging {
         true
     }
 
-    /// What the trainer that is farthest behind asked for last, if any has asked.
+    /// The last request of the trainer that is farthest behind; `None` if none has asked.
     pub(super) fn requested(&self) -> Option<BatchId> {
         self.connections.farthest_behind()
     }
@@ -229,7 +219,7 @@ impl RankStaging {
         batch < cursor || spec.batches_between(cursor, Some(batch)) > self.near()
     }
 
-    /// Batches around the cursor that are asked for without a jump.
+    /// The distance from the cursor up to which a request is no jump.
     fn near(&self) -> u64 {
         2 * self.staged.len() as u64 + JUMP_BATCHES
     }
@@ -260,8 +250,9 @@ impl RankStaging {
         Ok(())
     }
 
-    /// Notes what a connection asked for. Batches behind all connections were skipped: they make room.
-    /// `ahead` is how many batches the cursor is beyond the request; a jump back takes it along.
+    /// Notes a request of a connection. Batches behind all connections were skipped: they make room.
+    /// `ahead` is the number of batches by which the cursor is beyond the request; a jump back moves the
+    /// cursor there.
     fn pass(&mut self, connection: ConnectionId, batch: BatchId, ahead: u64) {
         let behind = self.connections.request(connection, batch);
         self.drop_where(|it| it.batch.id < behind && it.claim == Claim::Unclaimed);
@@ -271,18 +262,18 @@ impl RankStaging {
         }
     }
 
-    /// The connection that asked for a batch which has no range yet.
+    /// The connection that asked for a batch that has no range yet.
     pub(in crate::session) fn wanted_by(&self, batch: BatchId) -> Option<ConnectionId> {
         self.wanted.iter().find(|(other, _)| *other == batch).map(|(_, connection)| *connection)
     }
 
-    /// As [`Self::wanted_by`]; the request is answered elsewhere from now on.
+    /// As [`Self::wanted_by`], and removes the request: it is answered elsewhere.
     pub(in crate::session) fn take_wanted(&mut self, batch: BatchId) -> Option<ConnectionId> {
         let index = self.wanted.iter().position(|(other, _)| *other == batch)?;
         self.wanted.remove(index).map(|(_, connection)| connection)
     }
 
-    /// The batch that should get a range next: what is asked for first, then what comes next.
+    /// The batch to get a range next: requests first, then the cursor.
     pub(super) fn next(&self, staged_max: u32) -> Option<BatchId> {
         if self.arena != Arena::Open || self.is_blocked {
             return None;
@@ -300,22 +291,21 @@ impl RankStaging {
         }
     }
 
-    /// Whether batches can be staged.
     pub(super) fn is_open(&self) -> bool {
         self.arena == Arena::Open
     }
 
-    /// The batch to be staged next when no trainer asks for another; `None` at the end of the run.
+    /// `None` at the end of the run.
     pub(super) fn cursor(&self) -> Option<BatchId> {
         self.cursor
     }
 
-    /// Stages nothing more until something changes.
+    /// Stages nothing more until [`Self::unblock`].
     pub(in crate::session) fn block(&mut self) {
         self.is_blocked = true;
     }
 
-    /// Something changed: the next batch may find room, or its order.
+    /// To be called after a change that may give the next batch its room or its order.
     pub(in crate::session) fn unblock(&mut self) {
         self.is_blocked = false;
     }
@@ -347,12 +337,11 @@ impl RankStaging {
         }
     }
 
-    /// Goes on with `batch`.
     pub(in crate::session) fn move_cursor(&mut self, batch: Option<BatchId>) {
         self.cursor = batch;
     }
 
-    /// Finds room for a batch. Batches that no trainer asked for make way if `batch` was asked for: first
+    /// Finds room for a batch. If a trainer asked for it, batches that no trainer asked for make way: first
     /// those behind it, then those that are needed last.
     pub(in crate::session) fn make_room(&mut self, batch: BatchId, len: Bytes) -> Option<Piece> {
         self.memory.note_batch(len);
@@ -370,8 +359,8 @@ impl RankStaging {
         }
     }
 
-    /// Gives a batch its range. Until all its samples are planned it counts one more operation: what it
-    /// reads in place may be there at once.
+    /// Gives a batch its range. Until all its samples are planned, it counts one more operation: samples
+    /// that it reads in place may be there at once.
     pub(in crate::session) fn place(
         &mut self,
         (batch, inputs): (Batch, Vec<Bytes>),
@@ -397,8 +386,8 @@ impl RankStaging {
         self.staged.insert(id, staged);
     }
 
-    /// Whether `connection` would wait for ever for room: nothing is on its way that could make some, and
-    /// no lease waits in its ring that it could take and give back.
+    /// Whether `connection` would wait for ever for room: no operation is on its way that could make some,
+    /// and no lease waits in its ring that it could take and give back.
     pub(in crate::session) fn is_stuck_for(&self, connection: ConnectionId) -> bool {
         let may_help = |staged: &StagedBatch| {
             staged.pending > 0
@@ -407,13 +396,13 @@ impl RankStaging {
         !self.memory.is_changing() && !self.staged.values().any(may_help)
     }
 
-    /// Keeps the memory of the arena, until its last connection is gone.
+    /// Keeps the memory of the arena until its last connection is gone.
     pub(in crate::session) fn pin(&mut self) {
         self.memory.pin();
     }
 
-    /// Stages at most this many batches from now on, and drops those beyond that no trainer asked for, the
-    /// last needed first; `None` lifts the limit. What trainers hold stays with them.
+    /// Stages at most this many batches from now on, and drops unclaimed batches beyond, the last needed
+    /// first; `None` lifts the limit. Batches that trainers hold stay with them.
     pub(super) fn limit(&mut self, batches: Option<u32>) {
         self.limit = batches;
         self.is_blocked = false;
@@ -468,7 +457,6 @@ impl RankStaging {
         free.into_iter().for_each(|batch| self.vacate(batch));
     }
 
-    /// Frees the range of a batch.
     pub(in crate::session) fn vacate(&mut self, batch: BatchId) {
         if let Some(staged) = self.staged.remove(&batch) {
             self.wasted.0 += staged.timeline.wasted().0;
@@ -482,7 +470,6 @@ impl RankStaging {
         mem::take(&mut self.has_dropped)
     }
 
-    /// Notes that an entry of a batch is not read in place any more.
     pub(in crate::session) fn unpin(&mut self, batch: BatchId, index: usize) {
         let staged = self.staged.get_mut(&batch);
         let in_place = staged.and_then(|staged| staged.batch.entries[index].in_place.take());
@@ -500,13 +487,12 @@ impl RankStaging {
         self.memory.resize(self.rank, &mut self.space)
     }
 
-    /// The memory of a range was given back, or could not be: no batch lies there from now on.
+    /// Records that the memory of a range was given back, or could not be: no batch lies there from now on.
     pub(in crate::session) fn trimmed(&mut self, offset: Bytes, len: Bytes) {
         self.memory.trimmed(Piece { chunk: ARENA, offset, len });
         self.is_blocked = false;
     }
 
-    /// A range has memory again, or could get none.
     pub(in crate::session) fn restored(&mut self, offset: Bytes, len: Bytes, is_there: bool) {
         let piece = Piece { chunk: ARENA, offset, len };
         if self.memory.restored(piece, is_there) {

@@ -8,22 +8,21 @@ use crate::{
     units::Nanoseconds,
 };
 
-/// Cells of a distribution; what lies beyond counts as late for good.
+/// The cells of a distribution; times beyond count as late for good.
 const CELLS: usize = 1024;
 
-/// A sum of many reads is made on a grid that is finer by this, lest each adds its rounding.
+/// A sum of many reads is made on a grid that is finer by this factor, so that rounding does not add up.
 const FINER: usize = 4;
 
-/// Parts of a band of equally likely times.
+/// The parts of a band of equally likely times.
 const BAND_PARTS: u32 = 16;
 
 /// Shares below this are not carried on.
 const SHARE_MIN: f64 = 1e-13;
 
-/// What two rounds of a settled queue may differ by.
+/// The difference of two rounds below which a queue is settled.
 const SETTLED: f64 = 1e-7;
 
-/// How times map to cells.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grid {
     step_time: Nanoseconds,
@@ -31,12 +30,12 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// A grid that reaches twice as far as `steps`, a power of two of at most 512.
+    /// The grid reaches twice as far as `steps`, a power of two of at most 512.
     pub(super) fn new(step_time: Nanoseconds, steps: u32) -> Self {
         Self { step_time, cells_per_step: CELLS / (2 * steps as usize) }
     }
 
-    /// The time of `reads` reads one after the other.
+    /// The time of `reads` reads, one after the other.
     pub(super) fn sum_of(
         &self,
         reads: u32,
@@ -77,14 +76,13 @@ impl Grid {
         masses
     }
 
-    /// A time in cells.
     #[expect(clippy::cast_precision_loss, reason = "a cell is far coarser than what is lost")]
     fn cell(&self, time: Nanoseconds) -> f64 {
         time.0 as f64 / self.step_time.0.max(1) as f64 * self.cells_per_step as f64
     }
 }
 
-/// A distribution of times: the share of each cell, and what lies beyond them all.
+/// A distribution of times: the share of each cell, and of the times beyond them all.
 #[derive(Debug, Clone)]
 pub(super) struct Pmf {
     shares: Vec<f64>,
@@ -93,7 +91,6 @@ pub(super) struct Pmf {
 }
 
 impl Pmf {
-    /// No time at all.
     pub(super) fn at_once(grid: &Grid) -> Self {
         let mut masses = Self::of_cells(CELLS, grid.cells_per_step);
         masses.shares[0] = 1.0;
@@ -123,7 +120,7 @@ impl Pmf {
         self.shares[cell + 1] += share * upper;
     }
 
-    /// One time after the other.
+    /// The sum of two times.
     pub(super) fn and_then(&self, other: &Self) -> Self {
         let cells = self.shares.len();
         let mut both = Self::of_cells(cells, self.cells_per_step);
@@ -149,7 +146,7 @@ impl Pmf {
         both
     }
 
-    /// What is left so much later.
+    /// The time that is left after `time` has passed.
     #[expect(clippy::cast_precision_loss, reason = "a thousand cells")]
     pub(super) fn after(&self, time: Nanoseconds, grid: &Grid) -> Self {
         let passed = grid.cell(time);
@@ -166,7 +163,7 @@ impl Pmf {
         pairs.map(|(one, two)| (one - two).abs()).sum::<f64>() < SETTLED
     }
 
-    /// How often `lanes` independent times all end within `steps`.
+    /// The share of cases in which `lanes` independent times all end within `steps`.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -180,7 +177,7 @@ impl Pmf {
         PerMillion(((all + 1e-10) * f64::from(PerMillion::ALL.0)) as u32)
     }
 
-    /// The last of `count` independent times.
+    /// The maximum of `count` independent times.
     pub(super) fn slowest_of(&self, count: u32) -> Self {
         let mut slowest = Self::of_cells(self.shares.len(), self.cells_per_step);
         let (mut up_to, mut before) = (0.0, 0.0);

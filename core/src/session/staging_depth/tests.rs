@@ -28,7 +28,8 @@ fn link<'a>(throughput: &'a Throughput, latency: &'a LatencyQuantiles, threads: 
     Link { throughput, latency, threads: NonZeroU32::new(threads).unwrap() }
 }
 
-/// Plays steps of a trainer that takes a batch every `step_time`: the share of those found ready.
+/// Plays the steps of a trainer that takes a batch every `step_time`. Returns the share of batches that
+/// were ready.
 fn played(load: &Load, link: &Link<'_>, depth: u32, steps: u64) -> f64 {
     let lanes = link.threads.get().min(load.reads);
     let together = Bytes(load.read_len.0 * u64::from(lanes));
@@ -193,8 +194,8 @@ proptest! {
     }
 }
 
-/// Plays steps whose samples are read at once and then transformed by threads that take one after the other: the
-/// share of them found ready.
+/// Plays steps whose samples are read at once and then transformed by threads that take one after the
+/// other. Returns the share of batches that were ready.
 fn played_transforms(load: &Load, transforming: &Transforming<'_>, depth: u32, steps: u64) -> f64 {
     let mut free_at = vec![0_u64; transforming.threads.get() as usize];
     let mut draws = Draws::of(3, u64::from(depth));
@@ -212,7 +213,6 @@ fn played_transforms(load: &Load, transforming: &Transforming<'_>, depth: u32, s
     f64::from(ready) / f64::from(u32::try_from(steps).unwrap())
 }
 
-/// What is asked of an example of transforms that are read at once.
 fn least_transforming(
     load: &Load,
     time: &LatencyQuantiles,

@@ -3,7 +3,8 @@
 use super::*;
 use crate::order::{FurtherDataset, FurtherDatasets};
 
-/// A job with a dataset of so many samples that is read after each second epoch, and one after each.
+/// A job with two datasets of so many samples: one is read after each second epoch, the other after each
+/// epoch.
 pub(super) fn with_further(settings: Settings, samples: [u32; 2], batch_size: u32) -> Settings {
     let dataset = |samples, shuffle, every| FurtherDataset { samples, shuffle, batch_size, every };
     let further = FurtherDatasets::try_new(&[

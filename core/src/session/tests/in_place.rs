@@ -161,7 +161,7 @@ fn near_the_end_of_an_epoch_only_what_stays_for_good_is_read_in_place() {
     }
 }
 
-/// A world whose trainer holds nothing, and in which a batch that no trainer has yet names a place.
+/// A world in which the trainer holds nothing, and a batch that no trainer has yet names a place.
 fn staged_in_place() -> (Play, BatchId, usize) {
     let mut world = Play::new(&in_place_settings(policy::Kind::Pinned, 60, 1, OnError::Fail));
     for _ in 0..16 {

@@ -45,7 +45,7 @@ proptest! {
     }
 }
 
-/// A job that is read without a plan for some steps.
+/// The first `steps` steps are read without a plan.
 fn begun(steps: u32, jobs: Option<Vec<Job>>) -> Play {
     let mut settings = settings(policy::Kind::Gap, 200, 1, OnError::Fail);
     settings.order.epochs = 3;
@@ -101,8 +101,8 @@ fn the_first_batches_of_a_large_job_are_read_equally_whenever_its_plan_is_there(
     }
 }
 
-/// A node whose first rank reads on in the first epoch while the second asks for one far epoch after the
-/// other, whose work never ends before the first rank has its batch. Returns how often something was planned.
+/// The first rank of a node reads on in the first epoch, while the second asks for one far epoch after the
+/// other, whose work never ends before the first rank has its batch. Returns the number of plans.
 fn jumping() -> usize {
     let mut settings = settings(policy::Kind::Gap, 400, 2, OnError::Fail);
     settings.order.epochs = 90;

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Asks for the first batch of an epoch, and returns whether it is refused for jumping.
 fn is_refused(world: &mut Play, epoch: u32) -> bool {
     let (connection, rank) = (world.trainers[1].connection, world.trainers[1].rank);
     let batch = BatchId { epoch: Epoch(epoch), step: Step(0), rank };

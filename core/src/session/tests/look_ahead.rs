@@ -6,7 +6,6 @@ fn settings_with(policy: policy::Kind, samples: u32, look_ahead: LookAhead) -> S
     Settings { look_ahead, ..settings(policy, samples, 2, OnError::Fail) }
 }
 
-/// Takes the batches of rank 0 in the order, up to one.
 fn take_until(world: &mut Play, last: BatchId) {
     world.drain();
     loop {
@@ -24,7 +23,7 @@ fn cold_bytes(world: &Play) -> u64 {
     world.session.progress().epochs.iter().map(|epoch| epoch.cold.0).sum()
 }
 
-/// Fetches of each kind that the world saw: into staging, and into tiers.
+/// Fetches of the world: into staging, and into tiers.
 fn fetches(world: &Play) -> (u64, u64) {
     let cold = world.moves.iter().filter(|((_, from, _), _)| from.is_none());
     let into = |tier: bool| {

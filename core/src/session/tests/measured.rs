@@ -166,8 +166,8 @@ fn passes_beyond_the_epochs_of_the_job_are_counted_together_behind_those_of_the_
     assert_eq!(progress.epochs[3].self_read, Bytes(300));
 }
 
-/// A job whose trainer took three batches, and waits since then for two that are refused in the end for this fault of
-/// a sample. Returns for how long.
+/// A job whose trainer took three batches and then waits for two that are refused in the end for this fault
+/// of a sample. Returns the time of the wait.
 fn refused_for(fault: Fault, on_error: OnError) -> (Play, Nanoseconds) {
     let mut world = Play::new(&settings(policy::Kind::None, 40, 1, on_error));
     world.cold_fault = fault;

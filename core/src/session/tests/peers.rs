@@ -8,10 +8,9 @@ use crate::retention::partition::{Member, Membership};
 
 const CHUNK: u64 = 1024;
 
-/// The nodes of a job. What they read from each other ends in any order.
+/// The nodes of a job. Reads from each other end in any order.
 pub(super) struct Cluster {
     pub(super) nodes: Vec<Play>,
-    /// Reads from other nodes that are on their way.
     pub(super) receiving: Vec<Receiving>,
 }
 

@@ -24,7 +24,8 @@ fn no_more_operations_run_than_the_settings_say() {
     assert!(world.trainers[0].asked.is_empty());
 }
 
-/// What is given out until nothing more has a turn, ended at once; commands for trainers left out.
+/// The operations that are given out, each ended at once, until no more come. Commands for trainers are
+/// left out.
 fn given_out(world: &mut Play) -> Vec<Operation> {
     let mut given = Vec::new();
     while !world.plane.running.is_empty() {

@@ -21,7 +21,6 @@ fn any_form() -> impl Strategy<Value = Form> {
     prop::sample::select(&Form::ALL[..])
 }
 
-/// The transforms of all epochs, by form.
 fn transforms(session: &Session) -> [TransformCount; 2] {
     let epochs = session.progress().epochs.iter().map(|epoch| epoch.transforms);
     epochs.fold([TransformCount::default(); 2], |sum, epoch| {
@@ -201,11 +200,12 @@ proptest! {
     }
 }
 
-/// Operations of which every order is played; those that follow end in the order in which they were given out.
+/// The number of operations of which every order is played; later ones end in the order in which they were
+/// given out.
 const CHOICES: usize = 11;
 
-/// Plays a job of few samples, in which the operation to end is chosen by `choices` as long as these last, then
-/// the first. Returns how many there were to choose from each time.
+/// Plays a job of few samples. `choices` select the operation to end; after them it is the first. Returns
+/// the number of operations to choose from each time.
 fn play_choices(settings: &Settings, choices: &[usize]) -> (Vec<usize>, Play) {
     let mut world = Play::new(settings);
     let mut widths = Vec::new();
@@ -220,7 +220,7 @@ fn play_choices(settings: &Settings, choices: &[usize]) -> (Vec<usize>, Play) {
     }
 }
 
-/// The next choices in the order of an odometer; `None` behind the last.
+/// The next choices in the order of an odometer; `None` after the last.
 fn next_choices(choices: &[usize], widths: &[usize]) -> Option<Vec<usize>> {
     let mut next: Vec<usize> =
         choices.iter().copied().chain(core::iter::repeat(0)).take(widths.len()).collect();

@@ -20,7 +20,7 @@ use crate::{
 const CHUNK: u64 = 1024;
 const ALL: Speed = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(0) };
 
-/// A job of some nodes, of which one may be lost.
+/// A job of some nodes, one of which may be lost.
 #[derive(Debug, Clone)]
 struct Case {
     settings: Settings,
@@ -28,7 +28,7 @@ struct Case {
 }
 
 impl Case {
-    /// The nodes have `tiers` of so many chunks.
+    /// `tiers` are in chunks.
     fn new((nodes, ranks): (u32, u32), samples: u32, tiers: [u32; 2]) -> Self {
         let mut settings = settings(policy::Kind::Partitioned, samples, 1, OnError::Fail);
         settings.order.world = World { nodes, ranks_per_node: ranks };
@@ -39,7 +39,6 @@ impl Case {
         Self { settings, lost: None }
     }
 
-    /// The nodes transform samples, and hold them in a form.
     fn transformed(mut self, cached: Option<Form>) -> Self {
         let Some(cached) = cached else { return self };
         let lens = || self.settings.sizes.iter().map(|stored| Bytes(300 + stored.0 % 7)).collect();
@@ -48,7 +47,7 @@ impl Case {
         self
     }
 
-    /// Node `node` is lost at a part of the run, in thousandths.
+    /// `part` is the part of the run after which the node is lost, in thousandths.
     fn lost_at(mut self, node: u32, part: u32) -> Self {
         let order = &self.settings.order;
         let steps = order.steps_per_epoch();
@@ -92,7 +91,6 @@ impl Case {
         WholeJob::try_new(setting).unwrap()
     }
 
-    /// What each node reads, epoch by epoch.
     fn simulated(&self) -> Vec<Vec<NodeReads>> {
         let mut job = self.simulation();
         let epochs = (0..self.settings.order.epochs).map(Epoch);
@@ -107,7 +105,6 @@ impl Case {
     }
 }
 
-/// Sessions with the manager's list of them.
 struct Job {
     cluster: Cluster,
     members: Members,
@@ -133,7 +130,7 @@ impl Job {
         job
     }
 
-    /// Every node that is there says how far it has come.
+    /// Every node that is there reports its progress.
     fn report(&mut self, room: Bytes) {
         for (node, play) in (0..).zip(&self.cluster.nodes) {
             let (address, divided) = (std::format!("{node}"), play.session.divided());
@@ -144,7 +141,6 @@ impl Job {
         }
     }
 
-    /// The manager tells what is new.
     fn tell(&mut self) {
         let told = self.told;
         self.told = self.members.peers().generation;
@@ -173,7 +169,7 @@ impl Job {
         (0..is_gone.len()).filter(move |node| !is_gone[*node])
     }
 
-    /// Every node gets what it asked for; none is more than a step ahead.
+    /// Every node gets the samples that it asked for; none is more than a step ahead.
     fn bring(&mut self) {
         for node in self.there() {
             for rank in 0..self.cluster.nodes[node].trainers.len() {
@@ -202,7 +198,7 @@ impl Job {
         had_one
     }
 
-    /// Every trainer takes its batch of a step, and gives the one before back.
+    /// Every trainer takes its batch of a step, and gives back the one before.
     fn take(&mut self) {
         for node in self.there() {
             let play = &mut self.cluster.nodes[node];
@@ -233,7 +229,7 @@ impl Job {
         }
     }
 
-    /// What a node read in an epoch: from its tiers, from others, cold.
+    /// The reads of a node in an epoch: from its tiers, from others, cold.
     fn read(&self, node: usize, epoch: usize) -> (Vec<u64>, u64, u64) {
         let read = &self.cluster.nodes[node].session.progress().epochs[epoch];
         (read.from_tier.iter().map(|it| it.0).collect(), read.received.0, read.cold.0)

@@ -13,7 +13,7 @@ fn with_fetches(size: SampleCount, threshold: SampleCount) -> (Settings, Outcome
     (settings, outcome)
 }
 
-/// A machine whose cold store has the time between steps to read ahead what there is room for.
+/// A machine whose cold store has the time between steps to read ahead all that there is room for.
 fn pausing() -> Model {
     let pause = Pause { every: NonZeroU32::new(8).unwrap(), time: Nanoseconds(400_000_000) };
     Model { pause: Some(pause), ..model(2) }
@@ -107,7 +107,7 @@ fn nopfs_reads_a_sample_where_it_comes_fastest() {
     }
 }
 
-/// A cold store with time to read ahead, and room that no sample takes: in the first epoch all of it.
+/// A cold store with time to read ahead, and room that no sample takes: all of it in the first epoch.
 #[test]
 fn every_policy_has_free_room_used_ahead_of_staging_and_keeps_as_much_as_without() {
     for policy in policy::Kind::ALL {

@@ -34,48 +34,40 @@ use crate::{
     units::Nanoseconds,
 };
 
-/// The delay of an operation that stalls.
 const STALL: Nanoseconds = Nanoseconds(2_000_000_000);
 
 /// The upper bound of the duration of a job.
 const JOB: Nanoseconds = Nanoseconds(20_000_000);
 
-/// The duration of an incident.
 const INCIDENT: Nanoseconds = Nanoseconds(100_000_000);
 
-/// Events for each batch of the order, beyond which a run counts as endless.
+/// The number of events for each batch of the order beyond which a run counts as endless.
 const EVENTS_MAX: u64 = 10_000;
 
-/// What goes wrong, and how often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Scenario {
-    /// The seed of everything that is drawn.
     pub(super) seed: u64,
     /// The share of operations that stall, fail, or leave wrong bytes.
     pub(super) operations: PerMillion,
-    /// The number of incidents.
     pub(super) incidents: u32,
-    /// The time from one incident to the next, on average.
+    /// The mean time from one incident to the next.
     pub(super) every: Nanoseconds,
 }
 
 /// A fault of a whole tier, trainer or agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Incident {
-    /// Nothing in a tier can be read or written.
     TierLost,
-    /// A tier has to give up all its chunks.
     TierShrunk,
-    /// A trainer is killed, and starts again behind the last batch that it used.
+    /// The trainer starts again behind the last batch that it used.
     TrainerKilled,
-    /// A trainer keeps the batches that it uses.
+    /// The trainer keeps the batches that it uses.
     TrainerKeepsBatches,
-    /// The agent is killed, and another one starts.
+    /// Another agent starts.
     AgentKilled,
 }
 
 impl Incident {
-    /// All kinds of incidents.
     pub(super) const ALL: [Self; 5] = [
         Self::TierLost,
         Self::TierShrunk,
@@ -85,7 +77,6 @@ impl Incident {
     ];
 }
 
-/// A rule that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Violation {
     /// An answer that was not requested, or not at this point.
@@ -98,39 +89,29 @@ pub(super) enum Violation {
     Misused(Operation),
     /// A refusal whose reason cannot occur in this run.
     Groundless(BatchId, Refusal),
-    /// A rank waits, and no further event will come.
     Stuck(Rank, Option<BatchId>),
-    /// The run does not end.
     Endless,
-    /// Something is still in flight or open after all trainers left.
+    /// After all trainers left.
     Left {
-        /// Operations that were planned and have not ended.
         planned: usize,
-        /// Operations that were given out and have not ended.
         running: usize,
         /// Ranks whose staging memory is open though their trainers left.
         arenas: usize,
     },
 }
 
-/// The result of a scenario.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FaultReport {
-    /// How often each incident happened.
     pub(super) incidents: BTreeMap<Incident, u64>,
-    /// Operations that stalled, failed or left wrong bytes.
     pub(super) operations: u64,
-    /// The batches that each rank used, in their order.
+    /// In the order of use.
     pub(super) used: BTreeMap<Rank, Vec<BatchId>>,
-    /// Batches that the agent handed over and a trainer used.
     pub(super) from_agent: u64,
-    /// Batches that a trainer read by itself.
+    /// Batches that trainers read themselves.
     pub(super) alone: u64,
-    /// The first rule that was broken, if any.
     pub(super) violation: Option<Violation>,
 }
 
-/// Runs all epochs of a job on one node, with everything that the scenario draws.
 #[must_use]
 pub(super) fn run_with_faults(
     settings: &Settings,
@@ -144,7 +125,7 @@ pub(super) fn run_with_faults(
     run.report
 }
 
-/// A scheduled event. One of an earlier life of its agent or trainer is ignored.
+/// An event of an earlier life of its agent or trainer is ignored.
 #[derive(Debug, Clone, Copy)]
 enum Due {
     Completed { life: u32, op: OpId },
@@ -173,16 +154,15 @@ struct FaultRun<'a> {
     links: Links,
     /// `None` while there is no agent.
     session: Option<Session>,
-    /// How often the agent was killed.
+    /// The number of times that the agent was killed.
     life: u32,
     memory: NodeMemory,
     running: BTreeMap<OpId, Running>,
     jobs: BTreeMap<u64, Job>,
-    /// Draws the duration of jobs.
     job_draws: Draws,
     trainers: Vec<RankTrainer>,
-    /// Ranks whose last connection to this agent was admitted: only their staging memory must be closed at
-    /// the end, as an agent stages ahead for those that have not come yet.
+    /// Ranks whose last connection to this agent was admitted. Only their staging memory must be closed at
+    /// the end, because an agent stages ahead for ranks that have not come yet.
     admitted: BTreeSet<Rank>,
     incidents_left: u32,
     report: FaultReport,
@@ -228,7 +208,7 @@ impl<'a> FaultRun<'a> {
         Err(Violation::Stuck(waiting.rank, waiting.position))
     }
 
-    /// All trainers leave; then the agent must come to rest.
+    /// Has all trainers leave; the agent must come to rest then.
     fn finish_run(&mut self) -> Result<(), Violation> {
         self.incidents_left = 0;
         for trainer in 0..self.trainers.len() {
@@ -276,7 +256,7 @@ impl<'a> FaultRun<'a> {
         }
     }
 
-    /// Tells the session, and does what it asks for.
+    /// Tells the session, and executes its commands.
     fn tell(&mut self, event: Event) -> Result<(), Violation> {
         let now = self.clock.now;
         if let Some(session) = &mut self.session {
@@ -394,7 +374,7 @@ impl<'a> FaultRun<'a> {
         Ok(())
     }
 
-    /// Has a trainer start its next step, if it has what it needs.
+    /// Starts the next step of a trainer, if it has what it needs.
     fn go_on(&mut self, trainer: usize) -> Result<(), Violation> {
         let own = &mut self.trainers[trainer];
         let (current, life) = (own.connection, own.life);
@@ -419,7 +399,6 @@ impl<'a> FaultRun<'a> {
         }
     }
 
-    /// A trainer is done with a batch.
     fn finish(&mut self, trainer: usize) -> Result<(), Violation> {
         let own = &mut self.trainers[trainer];
         let Some(step) = own.end(&self.settings.order) else { return Ok(()) };

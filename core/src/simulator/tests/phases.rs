@@ -5,7 +5,7 @@ use crate::session::LookAhead;
 
 const MS: u64 = 1_000_000;
 
-/// 25 steps of 10 ms and then 0.3 s of something else, beside a cold store of 22 MB/s.
+/// 25 steps of 10 ms and then 0.3 s without reads, beside a cold store of 22 MB/s.
 fn machine() -> Machine {
     let cold = Speed { latency: Nanoseconds(MS / 10), bandwidth: BytesPerSecond(22_000_000) };
     let pause = Pause { every: NonZeroU32::new(25).unwrap(), time: Nanoseconds(300 * MS) };
@@ -35,7 +35,6 @@ fn slowdowns(outcome: &Outcome) -> Vec<u64> {
     outcome.epochs.iter().map(per_mille).collect()
 }
 
-/// The bytes of the cold store in each epoch.
 fn cold(outcome: &Outcome) -> Vec<u64> {
     outcome.epochs.iter().map(|epoch| epoch.read.cold.0).collect()
 }
@@ -49,7 +48,8 @@ fn what_is_read_in_idle_phases_is_there_in_the_busy_ones() {
     assert!(slowdowns[0] <= 1120 && slowdowns[1..].iter().all(|&it| it <= 1020), "{slowdowns:?}");
 }
 
-/// The end of the first epoch if the cold store reads its samples in order without an end, as fast as it can.
+/// The end of the first epoch if the cold store reads its samples in order without a break, as fast as it
+/// can.
 fn read_without_a_break(settings: &Settings, machine: &Machine) -> u64 {
     let order = settings.order.epoch_of(settings.node, Epoch(0)).unwrap();
     let (mut read, mut now) = (0, 0);
@@ -87,8 +87,8 @@ fn beside_a_dataset_that_is_much_larger_the_room_is_for_looking_ahead() {
     }
 }
 
-/// An example of the derivation, in samples of a KiB: what is read in an epoch and in a cycle, how long its
-/// phases are, what the cold store gives in a second, and what the tiers hold.
+/// An example of the derivation, in samples of a KiB: the reads of an epoch and of a cycle, the lengths of
+/// its phases, the rate of the cold store in a second, and the capacity of the tiers.
 #[derive(Debug, Clone, Copy)]
 struct Example {
     epoch: u32,
@@ -120,7 +120,7 @@ const LARGE: Example = Example {
     capacity: 2_000,
 };
 
-/// How long the last epoch of the example takes, in thousandths of computing and pausing.
+/// The time of the last epoch of the example, in thousandths of computing and pausing.
 fn last_slowdown(example: Example, ranks: u32, spread: u64, look_ahead: LookAhead) -> u64 {
     let Example { epoch, steps, batch, busy, idle, rate, capacity } = example;
     let tier = Buffer { kind: Kind::CxlMemory, chunks_max: capacity / 16 };
@@ -159,7 +159,8 @@ fn no_other_room_for_looking_ahead_makes_an_epoch_three_percent_shorter() {
     }
 }
 
-/// Files of 4 to 20 KB with tiers for a seventieth of them, and phases that the store can just make up for.
+/// Files of 4 to 20 KB with tiers for a seventieth of them, and phases in which the store can just catch
+/// up.
 fn small_files(first_room: Bytes) -> (Settings, Machine) {
     let tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max: 10 }];
     let mut settings = settings(policy::Kind::Gap, 4_000, 1, tiers);

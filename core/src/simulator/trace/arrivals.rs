@@ -11,7 +11,6 @@ use crate::{id::SampleId, session::Settings, units::Bytes};
 /// Blocks of an arena for each batch that may be staged.
 const BLOCKS_PER_BATCH: u64 = 4;
 
-/// A sample in an arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrived {
     pub(super) offset: Bytes,
@@ -19,7 +18,6 @@ pub(super) struct Arrived {
     pub(super) read: Read,
 }
 
-/// What arrived in the arenas of a node.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     first_rank: u32,
@@ -48,7 +46,7 @@ impl Arrivals {
         blocks[block].push(Arrived { offset, sample, read });
     }
 
-    /// Takes what arrived last of a sample at an offset.
+    /// Takes the last arrival of a sample at an offset.
     pub(super) fn remove(&mut self, (rank, offset, sample): Destination) -> Option<Read> {
         let blocks = self.ranks.get_mut((rank.0 - self.first_rank) as usize)?;
         let block = blocks.get_mut(number(offset, self.block))?;
@@ -56,8 +54,8 @@ impl Arrivals {
         Some(block.remove(at).read)
     }
 
-    /// Takes what lies in a range of an arena, in the order of offsets and samples. Of a sample that
-    /// arrived twice at the same place the last one comes last.
+    /// Takes the arrivals in a range of an arena, in the order of offsets and samples. Of a sample that
+    /// arrived twice at the same place, the last arrival comes last.
     pub(super) fn take(&mut self, rank: u32, offset: Bytes, len: Bytes, into: &mut Vec<Arrived>) {
         into.clear();
         let end = Bytes(offset.0.saturating_add(len.0));

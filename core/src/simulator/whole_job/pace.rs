@@ -19,51 +19,44 @@ use crate::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-/// A link that reads can wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// The cold store, as one node reads it.
+    /// As one node reads it.
     Cold,
     /// The network of a node, towards it.
     Receiving,
     /// The network of a node, away from it.
     Sending,
-    /// The threads of a node that transform.
     Transforms,
-    /// A tier of a node.
     Tier(TierId),
-    /// The cold store, as all nodes together read it.
+    /// The cold store as all nodes together read it.
     Store,
 }
 
-/// Who the training waited for longest.
+/// The link that the training waited for longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slowest {
-    /// The node; `None` if all waited for the cold store that they share.
+    /// `None` if all nodes waited for the cold store that they share.
     pub node: Option<NodeId>,
-    /// Its link.
     pub link: Link,
     /// The stall in steps that began when this link was done.
     pub stall: Nanoseconds,
 }
 
-/// The times of an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Time for which the training stood still.
+    /// The time that the training stood still.
     pub stall: Nanoseconds,
-    /// Time of computing, pauses included.
+    /// Pauses included.
     pub computed: Nanoseconds,
-    /// From its begin to the end of its last step.
     pub duration: Nanoseconds,
 }
 
-/// What a link moves for one step.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
     bytes: u64,
     reads: u64,
-    /// Nanoseconds for which its threads work at them, all together.
+    /// Nanoseconds of all its threads together.
     work: u64,
 }
 
@@ -71,7 +64,7 @@ struct Load {
 struct Rate {
     speed: Speed,
     threads: Option<NonZeroU32>,
-    /// How far it may be ahead of its rate after it was idle.
+    /// In nanoseconds, as `cold_burst` of the links.
     burst: u64,
 }
 
@@ -80,7 +73,6 @@ impl Rate {
         self.speed.bandwidth.time_for(Bytes(load.bytes)).0
     }
 
-    /// For how long its threads are busy.
     fn answers(&self, load: Load) -> u64 {
         let Some(threads) = self.threads else { return 0 };
         let answers = load.reads.saturating_mul(self.speed.latency.0).saturating_add(load.work);
@@ -94,7 +86,6 @@ const TRANSFORMS: usize = 3;
 /// Links beside the tiers: cold, receiving, sending, and the threads that transform.
 const OTHERS: usize = 4;
 
-/// The links of all nodes on one clock.
 #[derive(Debug)]
 pub(super) struct Pace {
     /// The links of one node: those beside the tiers, then the tiers.
@@ -102,12 +93,12 @@ pub(super) struct Pace {
     store: BytesPerSecond,
     /// Of every link of every node, node by node.
     loads: Vec<Load>,
-    /// When a link has moved what it was asked for.
+    /// The time at which each link has moved its loads.
     free_at: Vec<u64>,
-    /// When the threads of a link have the answers to what it was asked for.
+    /// The time at which the threads of each link have the answers to its loads.
     answered_at: Vec<u64>,
     store_free_at: u64,
-    /// The stall for which each link was the last, the shared store behind all nodes.
+    /// The stall for which each link was the last; the shared store comes after all nodes.
     stalls: Vec<u64>,
     /// The ends of the latest steps, as many as are staged ahead.
     ends: VecDeque<u64>,
@@ -144,14 +135,14 @@ impl Pace {
         }
     }
 
-    /// Has a link move a sample for the step that is being read.
+    /// For the step that is being read.
     pub(super) fn load(&mut self, node: usize, link: Link, len: Bytes) {
         let load = self.load_of(node, link);
         load.bytes += len.0;
         load.reads += 1;
     }
 
-    /// Has a thread of a node transform a sample for the step that is being read.
+    /// For the step that is being read.
     pub(super) fn transform(&mut self, node: usize, time: Nanoseconds) {
         let load = self.load_of(node, Link::Transforms);
         load.work = load.work.saturating_add(time.0);
@@ -169,8 +160,8 @@ impl Pace {
         &mut self.loads[node * self.rates.len() + index]
     }
 
-    /// Ends a step: it begins when all nodes have what it reads, and computes for `compute`. The nodes that
-    /// `reads_late` names read nothing ahead.
+    /// Ends a step. It begins when all nodes have its batches, and computes for `compute`. The nodes that
+    /// `reads_late` selects read nothing ahead.
     pub(super) fn end_step(&mut self, compute: Nanoseconds, reads_late: impl Fn(usize) -> bool) {
         let links = self.rates.len();
         // Staging memory is free from the start.
@@ -213,7 +204,7 @@ impl Pace {
         self.ends.push_back(end);
     }
 
-    /// The times since the last call, and who was slowest.
+    /// The times since the last call, and the slowest link.
     pub(super) fn end_epoch(&mut self) -> (Times, Option<Slowest>) {
         let most = (0..self.stalls.len()).rev().max_by_key(|at| self.stalls[*at]);
         let slowest = most.filter(|at| self.stalls[*at] > 0).map(|at| self.slowest(at));

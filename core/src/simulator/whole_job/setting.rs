@@ -12,161 +12,100 @@ use crate::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-/// The numbers of nodes are kept in 16 bits, and the last of them stands for none.
+/// The numbers of nodes are kept in 16 bits, and the last one stands for no node.
 pub const NODES_MAX: u32 = 65_535;
 
-/// The input of a simulation of all nodes, which are alike.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// The order of the job.
     pub order: Spec,
-    /// The length of every sample.
     pub sizes: Arc<[Bytes]>,
-    /// The tiers of each node, fastest first.
+    /// Of each node, fastest first.
     pub tiers: Vec<Tier>,
-    /// Batches that are staged ahead of each rank.
+    /// Batches that are staged ahead for each rank.
     pub depth: NonZeroU32,
-    /// What limits the reads beside the tiers.
     pub links: Links,
-    /// What a training step computes, loading excluded.
+    /// The time that a training step computes, without loading.
     pub step_time: Nanoseconds,
-    /// What the training does between steps now and then, reading nothing.
+    /// The pauses of the training between steps, in which it reads nothing.
     pub pause: Option<Pause>,
-    /// What becomes of samples before they are handed out; `None` for nothing.
+    /// `None` if samples are handed out as they are.
     pub transforming: Option<Transforming>,
-    /// How long the agents read before the training begins.
+    /// The time that the agents read before the training begins.
     pub head_start: Nanoseconds,
-    /// Nodes that are lost and come back.
     pub changes: Vec<Change>,
 }
 
-/// How each node transforms samples.
 #[derive(Debug, Clone)]
 pub struct Transforming {
-    /// The form in which nodes hold samples: [`Setting::sizes`] are the lengths in it.
+    /// The form in which nodes hold samples; [`Setting::sizes`] are the lengths in it.
     pub cached: Form,
-    /// The length of every sample in the cold store.
     pub stored: Arc<[Bytes]>,
-    /// Samples that a node transforms at a time.
     pub threads: NonZeroU32,
-    /// What they cost.
     pub costs: TransformCosts,
 }
 
-/// A tier of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tier {
-    /// The kind of the tier; other nodes read nothing from a disk.
+    /// Other nodes read nothing from a disk.
     pub kind: Kind,
-    /// What it retains.
+    /// The room for retained samples.
     pub room: Bytes,
-    /// Its speed for all accesses together.
+    /// Of all accesses together.
     pub speed: Speed,
 }
 
-/// What limits the reads of the nodes beside their tiers. A bandwidth of zero means unlimited.
+/// A bandwidth of zero means unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Links {
     /// The cold store as each node reads it.
     pub cold: Speed,
-    /// The reads of the cold store that a node has in flight at most; `None` for no limit.
+    /// The most reads of the cold store that a node has in flight; `None` for no limit.
     pub cold_threads: Option<NonZeroU32>,
-    /// How far the cold store may be ahead of its rate towards a node after it was idle.
+    /// The time by which the cold store may be ahead of its rate towards a node after it was idle.
     pub cold_burst: Nanoseconds,
-    /// What the cold store gives to all nodes together.
+    /// The rate of the cold store for all nodes together.
     pub store: BytesPerSecond,
     /// The network of each node, in each direction.
     pub network: Speed,
 }
 
-/// A node that is lost, or comes back with empty tiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// The number of the node.
     pub node: NodeId,
-    /// The epoch in which it happens.
     pub epoch: Epoch,
-    /// It happens when this step would begin.
+    /// The change happens when this step would begin.
     pub step: Step,
-    /// What happens.
     pub kind: ChangeKind,
 }
 
-/// What happens to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// Its agent is gone, and what its tiers held. Its trainers go on, and read everything from the cold store
-    /// when they need it.
+    /// The agent is gone, with all that its tiers held. The trainers go on, and read everything from the
+    /// cold store when they need it.
     Lost,
     /// An agent is there again, with empty tiers.
     Back,
 }
 
-/// Why all nodes cannot be simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// More nodes than a holder can be recorded of.
     #[error("{nodes} nodes; at most {NODES_MAX} are simulated together")]
-    TooManyNodes {
-        /// Nodes of the job.
-        nodes: u32,
-    },
-    /// A node shares with others, and there are none.
+    TooManyNodes { nodes: u32 },
     #[error("the job has one node; it takes two to share what they hold")]
     OneNode,
-    /// The numbers of samples and of lengths differ.
     #[error("{given} lengths for {samples} samples")]
-    OtherSamples {
-        /// Number of samples with a length.
-        given: usize,
-        /// Samples of the order.
-        samples: u32,
-    },
-    /// A change of a node that the job does not have.
+    OtherSamples { given: usize, samples: u32 },
     #[error("node {node}: the job has {nodes} nodes, numbered from 0 to {}", .nodes - 1)]
-    NoSuchNode {
-        /// The number that was given.
-        node: u32,
-        /// Nodes of the job.
-        nodes: u32,
-    },
-    /// A change in an epoch that is not part of the run.
+    NoSuchNode { node: u32, nodes: u32 },
     #[error("node {node} in epoch {epoch}: the run has the epochs {first} to {last}")]
-    NoSuchEpoch {
-        /// The node.
-        node: u32,
-        /// The epoch that was given.
-        epoch: u32,
-        /// The first epoch of the run.
-        first: u32,
-        /// The last one.
-        last: u32,
-    },
-    /// A change at a step beyond its epoch.
+    NoSuchEpoch { node: u32, epoch: u32, first: u32, last: u32 },
     #[error(
         "node {node} at step {step} of epoch {epoch}: that epoch has the steps 0 to {}", .steps - 1
     )]
-    NoSuchStep {
-        /// The node.
-        node: u32,
-        /// The epoch.
-        epoch: u32,
-        /// The step that was given.
-        step: u32,
-        /// Steps of the epoch.
-        steps: u32,
-    },
-    /// A node is lost that is gone, or comes back that is there.
+    NoSuchStep { node: u32, epoch: u32, step: u32, steps: u32 },
     #[error("node {node} in epoch {epoch}: {}", .kind.contradiction())]
-    Contradiction {
-        /// The node.
-        node: u32,
-        /// The epoch.
-        epoch: u32,
-        /// What cannot happen.
-        kind: ChangeKind,
-    },
+    Contradiction { node: u32, epoch: u32, kind: ChangeKind },
 }
 
 impl ChangeKind {
@@ -179,7 +118,7 @@ impl ChangeKind {
 }
 
 impl Setting {
-    /// The changes in the order in which they happen, if they can.
+    /// Returns the changes in the order in which they happen.
     pub(super) fn validated(&self) -> Result<Vec<Change>, SettingError> {
         let (nodes, samples) = (self.order.world.nodes, self.order.all_samples());
         match nodes {

@@ -27,7 +27,7 @@ fn rate(bandwidth: u64) -> Speed {
     Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(bandwidth) }
 }
 
-/// Nodes that keep so many MiB each of 600 photographs; their cold store gives each 50 MB/s.
+/// Nodes that keep `mib` MiB each of 600 photographs; their cold store gives each 50 MB/s.
 fn setting(nodes: u32, mib: u64) -> Setting {
     let size = |i: u64| 20_000 + (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 180_000;
     let order = Spec {
@@ -119,7 +119,7 @@ proptest! {
     }
 }
 
-/// The slowest of the sessions of all nodes, each alone, in every epoch.
+/// The time of every epoch in the slowest of the sessions of all nodes, each simulated alone.
 fn sessions(setting: &Setting) -> Vec<u64> {
     let nodes = setting.order.world.nodes;
     let room = setting.tiers[0].room;

@@ -16,14 +16,12 @@ use crate::{
     units::Bytes,
 };
 
-/// A change as the other nodes feel it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Felt {
-    /// What happens.
     pub change: Change,
     /// The first step whose batches are begun after it.
     pub from: (Epoch, Step),
-    /// Which nodes there are from a later epoch on; `None` if the run has no epoch left for it.
+    /// The nodes from a later epoch on; `None` if the run has no epoch left for it.
     pub membership: Option<Membership>,
 }
 
@@ -35,7 +33,6 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// `changes` are those of the setting, in order.
     pub(super) fn of(setting: &Setting, room: Bytes, changes: &[Change]) -> Self {
         let order = setting.order;
         let start = order.start.epoch;
@@ -76,7 +73,7 @@ impl Timeline {
     }
 }
 
-/// Tells what a node says of itself, and how far the nodes have come.
+/// Reports a node to the manager, and the epoch that the nodes have divided.
 fn report(members: &mut Members, node: NodeId, process: u64, room: Bytes, divided: Epoch) {
     let (address, generation) = (format!("node-{}", node.0), members.peers().generation);
     members.handle_report(
@@ -86,13 +83,13 @@ fn report(members: &mut Members, node: NodeId, process: u64, room: Bytes, divide
     );
 }
 
-/// Steps of the run before one.
+/// The number of steps of the run before this one.
 fn steps_before(order: &Spec, epoch: Epoch, step: Step) -> u64 {
     let rank = Rank(0);
     order.batches_between(order.first(rank), Some(BatchId { epoch, step, rank }))
 }
 
-/// The step of the run with so many before it; beyond the end the one after the last.
+/// The step of the run that has `position` steps before it; beyond the end, the one after the last.
 fn step_at(order: &Spec, mut position: u64) -> (Epoch, Step) {
     let first = order.first(Rank(0)).epoch;
     for epoch in (first.0..order.epochs).map(Epoch) {

@@ -7,25 +7,25 @@ use alloc::{boxed::Box, collections::BTreeSet, vec, vec::Vec};
 
 use crate::{id::ChunkId, space::GRAIN};
 
-/// Length, chunk and offset of a hole.
+/// (length, chunk, offset).
 pub(super) type Hole = (u64, ChunkId, u64);
 
-/// Lists, one for each number of grains below this.
+/// Each number of grains below this has a list.
 const EXACT: usize = 1 << 16;
 
-/// Lists that are made together, and bits of a word.
+/// The number of lists that are made together, and the bits of a word.
 const WORD: usize = 64;
 
-/// Holes of one number of grains that stand in a sorted list; beyond, they stand in a tree.
+/// The most holes of one number of grains that are kept in a sorted list; more are kept in a tree.
 const LISTED_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Lengths {
-    /// A page of lists for each word of bits, made when it is needed first; empty before any was.
+    /// One page of lists for each word of bits, made when it is first needed; empty before any was.
     lists: Vec<Option<Box<[List; WORD]>>>,
-    /// A bit for each list that holds something.
+    /// One bit for each list that is not empty.
     bits: Vec<u64>,
-    /// A bit for each word of `bits` that is not zero.
+    /// One bit for each word of `bits` that is not zero.
     words: [u64; EXACT / WORD / WORD],
     long: BTreeSet<Hole>,
 }
@@ -68,7 +68,7 @@ impl List {
     }
 }
 
-/// The numbers of the bits that are set, in descending order.
+/// In descending order.
 fn set_bits(mut word: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let bit = word.checked_ilog2()?;
@@ -77,7 +77,7 @@ fn set_bits(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The number of the list of a length, if it has one.
+/// `None` if the length has no list.
 fn list_of(len: u64) -> Option<usize> {
     usize::try_from(len / GRAIN).ok().filter(|grains| *grains < EXACT)
 }
@@ -121,7 +121,7 @@ impl Lengths {
         short.or_else(|| self.long.range((needed, ChunkId(0), 0)..).next().copied())
     }
 
-    /// All holes, the last first.
+    /// In descending order.
     pub(super) fn descending(&self) -> impl Iterator<Item = Hole> + '_ {
         let words = (0..self.words.len()).rev();
         let words = words.flat_map(|at| set_bits(self.words[at]).map(move |bit| at * WORD + bit));
@@ -130,7 +130,7 @@ impl Lengths {
         self.long.iter().rev().copied().chain(short.flat_map(List::descending))
     }
 
-    /// The first list that holds something, from the given one on.
+    /// The first list from `list` on that is not empty.
     fn next_list(&self, list: usize) -> Option<&List> {
         let (word, bit) = (list / WORD, list % WORD);
         let here = self.bits.get(word)? & (u64::MAX << bit);
@@ -141,7 +141,7 @@ impl Lengths {
         self.list(word, self.bits[word].trailing_zeros() as usize)
     }
 
-    /// The first word of bits that is not zero, from the given one on.
+    /// The first word of bits from `word` on that is not zero.
     fn next_word(&self, word: usize) -> Option<usize> {
         let (group, bit) = (word / WORD, word % WORD);
         let here = self.words.get(group)? & (u64::MAX << bit);

@@ -20,7 +20,7 @@ const TAIL_BYTES: u64 = 10;
 /// The longest footer that is read: ten million batches.
 const FOOTER_BYTES_MAX: u32 = 1 << 28;
 
-/// Bytes that are read at once.
+/// Bytes that are read at once, at the end of the file.
 const FOOTER_BYTES_EXPECTED: u32 = 1 << 16;
 
 /// The position of a message according to the footer.
@@ -101,7 +101,6 @@ fn footer(object: &dyn ReadAt) -> Result<(Vec<u8>, u64), FormatError> {
     }
 }
 
-/// The blocks that field `number` of the footer lists.
 fn blocks(footer: Table<'_>, number: usize) -> Option<Vec<Block>> {
     let blocks = footer.vector(number, 24)?.elements::<24>();
     let block = |bytes: &[u8; 24]| {

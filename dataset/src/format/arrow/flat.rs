@@ -27,7 +27,6 @@ pub(super) struct Vector<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// The table at the root of a buffer.
     pub(super) fn root(bytes: &'a [u8]) -> Option<Self> {
         Self::new(bytes, follow(bytes, 0)?)
     }
@@ -55,17 +54,14 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The table that field `number` refers to.
     pub(super) fn table(&self, number: usize) -> Option<Self> {
         Self::new(self.bytes, follow(self.bytes, self.place(number)?)?)
     }
 
-    /// Bytes of the buffer that it lies in.
     pub(super) fn buffer_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether field `number` is there.
     pub(super) fn has(&self, number: usize) -> bool {
         self.place(number).is_some()
     }
@@ -107,7 +103,6 @@ impl<'a> Vector<'a> {
     }
 }
 
-/// The position that the offset at `at` refers to.
 fn follow(bytes: &[u8], at: usize) -> Option<usize> {
     let offset = usize::try_from(u32_at(bytes, at)?).ok()?;
     at.checked_add(offset)

@@ -17,7 +17,6 @@ const EXPECTED_BYTES: u64 = 1024;
 /// Longest metadata that is read: some bytes for each buffer of each column.
 const METADATA_BYTES_MAX: u32 = 1 << 28;
 
-/// A message and its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Message {
     /// The whole message as framed: prefix, metadata, body.
@@ -27,7 +26,6 @@ pub(super) struct Message {
     pub(super) holds: Holds,
 }
 
-/// The content of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Holds {
     Schema {

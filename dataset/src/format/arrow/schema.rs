@@ -2,7 +2,6 @@
 
 use super::flat::Table;
 
-/// Largest depth of columns in columns.
 const DEPTH_MAX: u32 = 32;
 
 /// `Type` of `Schema.fbs` by its number: the name, and for each field of its table the bytes, 0 for a text.

@@ -4,10 +4,9 @@ use std::borrow::Cow;
 
 use super::{Feature, Field, Value};
 
-/// The type of the values of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
-    /// One piece of bytes, as it is stored.
+    /// One piece of bytes, as stored.
     Bytes,
     /// `i64`.
     Integers,
@@ -16,7 +15,6 @@ pub enum FieldType {
 }
 
 impl FieldType {
-    /// What it is called in a message.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -28,8 +26,9 @@ impl FieldType {
 }
 
 impl<'a> Field<'a> {
-    /// Its values, behind each other: bytes as they are, numbers of 8 bytes in the order of this machine. `None` if
-    /// it has none of that type. A member is read as text, and integers are floats too.
+    /// The values, behind each other: bytes as stored, numbers of 8 bytes in the byte order of this machine.
+    /// `None` if the field has none of that type. A member is read as text; integers can be read as floats
+    /// too.
     #[must_use]
     pub fn values(&self, of: FieldType) -> Option<Cow<'a, [u8]>> {
         match of {
@@ -77,7 +76,7 @@ fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
-/// An integer in an encoding of MDS. One of 64 bits without a sign keeps its bits.
+/// An integer in an encoding of MDS. An unsigned one of 64 bits keeps its bits.
 fn integer(encoding: &str, bytes: &[u8]) -> Option<i64> {
     match encoding {
         "str_int" => number(bytes),
@@ -92,7 +91,6 @@ fn integer(encoding: &str, bytes: &[u8]) -> Option<i64> {
     }
 }
 
-/// A float in an encoding of MDS.
 fn float(encoding: &str, bytes: &[u8]) -> Option<f64> {
     match encoding {
         "str_float" => number(bytes),

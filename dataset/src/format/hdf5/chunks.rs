@@ -53,12 +53,10 @@ pub(super) fn checked(
     Ok(Chunks { shape: chunk, filters, filtered, chunks })
 }
 
-/// Whether any of `filters` was applied.
 fn applies(filter_mask: u32, filters: usize) -> bool {
     (0..filters).any(|filter| filter_mask >> filter & 1 == 0)
 }
 
-/// Number of chunks along each axis.
 fn tiles(shape: &[u64], chunk: &[u64]) -> Vec<u64> {
     shape.iter().zip(chunk).map(|(axis, chunk)| axis.div_ceil(*chunk)).collect()
 }

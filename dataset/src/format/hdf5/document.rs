@@ -24,7 +24,6 @@ enum Kind {
     Chunked,
 }
 
-/// The storage layout of the dataset.
 #[derive(Debug)]
 pub(super) enum Layout {
     Contiguous { offset_bytes: u64 },

@@ -11,7 +11,6 @@ fn object() -> Vec<u8> {
     fixture("arrays.h5")
 }
 
-/// The indexer's output for `dataset`, with a change.
 fn changed(dataset: &str, change: impl FnOnce(&mut Value)) -> Result<Dataset, FormatError> {
     let answer = fixture(&format!("arrays.{dataset}.index"));
     let mut answer = serde_json::from_slice(&answer).unwrap();

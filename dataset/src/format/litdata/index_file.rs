@@ -78,7 +78,6 @@ pub fn index(index_json: &[u8]) -> Result<Index, FormatError> {
     Ok(Index { chunks, content, leaves })
 }
 
-/// The leaves by their names in the structure of an item.
 fn leaves_of(config: &ConfigFile) -> Option<Vec<Column>> {
     let names = leaves::names(config.data_spec.as_ref()?.as_str()?)?;
     leaves::columns(names, config.data_format.as_deref()?)

@@ -1,5 +1,5 @@
-//! Names the leaves of an item by its structure, which the index has as PyTorch writes trees (`treespec_dumps` of
-//! `torch/utils/_pytree.py`), and says how each is encoded.
+//! Names the leaves of an item by its structure, which the index has as PyTorch writes trees
+//! (`treespec_dumps` of `torch/utils/_pytree.py`), and says how each is encoded.
 
 use serde::Deserialize;
 use tierfeed_transform::container::Column;
@@ -13,7 +13,8 @@ struct Node {
     children_spec: Vec<Node>,
 }
 
-/// The names of the leaves: keys of dictionaries and numbers, with dots between, such as `image` or `1.boxes`.
+/// The names of the leaves: keys of dictionaries and numbers, with dots between, such as `image` or
+/// `1.boxes`.
 pub(super) fn names(structure: &str) -> Option<Vec<String>> {
     // The version of the form stands before the root.
     let (_, root): (u32, Node) = serde_json::from_str(structure).ok()?;
@@ -36,14 +37,12 @@ fn put_names(node: &Node, above: &str, names: &mut Vec<String>) {
 }
 
 impl Node {
-    /// The keys of a dictionary.
     fn keys(&self) -> Option<Vec<String>> {
         let keys: Vec<String> = serde_json::from_str(self.context.as_deref()?).ok()?;
         (keys.len() == self.children_spec.len()).then_some(keys)
     }
 }
 
-/// Leaves of these names with the formats of `data_format`.
 pub(super) fn columns(names: Vec<String>, formats: &[String]) -> Option<Vec<Column>> {
     let column = |(name, format): (String, &String)| Column {
         name,

@@ -25,7 +25,6 @@ const BIG: u16 = 0x01;
 /// `P_INVALID`: an empty tree has no root.
 pub(super) const NO_PAGE: u64 = u64::MAX;
 
-/// Number of page numbers that are read at a time.
 const NUMBERS_AT_ONCE: u64 = 8192;
 
 /// A traversal of the free list.
@@ -39,7 +38,6 @@ pub(super) struct FreeList<'a> {
 }
 
 impl<'a> FreeList<'a> {
-    /// The list of the file `object`, which lacks the pages `missing`.
     pub(super) fn new(object: &'a dyn ReadAt, page_bytes: u32, missing: Range<u64>) -> Self {
         Self { object, page_bytes, missing, found: BTreeSet::new(), left: object.len() }
     }

@@ -5,10 +5,8 @@ use xxhash_rust::{xxh3::Xxh3, xxh32::Xxh32, xxh64::Xxh64};
 use super::{FormatError, ReadAt, Shard};
 use crate::format::read_ahead::for_each_piece;
 
-/// The result of a comparison: the names of the hashes of a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
-    /// Names of the hashes that match.
     pub verified: Vec<String>,
     /// Names of the hashes that tierfeed cannot compute.
     pub unknown: Vec<String>,

@@ -107,7 +107,6 @@ fn columns(file: &ShardFile) -> Vec<Column> {
     columns.map(column).collect()
 }
 
-/// Refuses lists of names, encodings and sizes of different lengths.
 fn expect_columns(file: &ShardFile, place: String) -> Result<(), FormatError> {
     let names = file.column_names.len();
     let [encodings, sizes] = [file.column_encodings.len(), file.column_sizes.len()];

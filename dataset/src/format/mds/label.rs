@@ -8,22 +8,18 @@ use crate::format::{label, read_ahead::ReadAhead};
 
 /// Names of the column; the first one that exists is used.
 const NAMES: [&str; 4] = ["class", "label", "y", "target"];
-/// Bytes of a size at the head of a sample.
 const SIZE_BYTES: u64 = 4;
 /// Longest text that may be a class.
 const TEXT_BYTES_MAX: usize = 32;
 
-/// The column that is the class of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelColumn {
     /// Sizes of the columns before it; `None` for a size that is at the head.
     before: Vec<Option<u64>>,
-    /// Number of sizes at the head of a sample.
     sizes_at_head: u64,
     number: Number,
 }
 
-/// How a column stores a whole number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
     Binary {
@@ -51,7 +47,6 @@ impl Number {
         Some(Self::Binary { bytes, is_signed })
     }
 
-    /// Its size in every sample.
     fn size(self) -> Option<u64> {
         match self {
             Self::Binary { bytes, .. } => Some(bytes),
@@ -70,7 +65,6 @@ impl Number {
     }
 }
 
-/// Finds the class column among the columns of a shard.
 pub(super) fn column(
     names: &[String],
     encodings: &[String],

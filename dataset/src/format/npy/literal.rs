@@ -7,10 +7,8 @@ use std::ops::Range;
 
 use crate::format::{FormatError, piece::malformed};
 
-/// Largest depth of nested brackets.
 const DEPTH_MAX: u32 = 32;
 
-/// The value of a literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Literal {
     Str(String),
@@ -22,7 +20,6 @@ pub(super) enum Literal {
     Dict(Vec<Entry>),
 }
 
-/// An entry of a dictionary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) key: String,
@@ -147,7 +144,6 @@ impl Parser<'_> {
     }
 }
 
-/// The character that an escape sequence `\…` represents.
 fn escaped(characters: &mut std::str::CharIndices<'_>) -> Option<char> {
     let digits = match characters.next()?.1 {
         'n' => return Some('\n'),

@@ -91,7 +91,6 @@ fn deflated(object: &dyn ReadAt, member: &Member, len: u64) -> Result<(), Format
     compare(DEFLATED, start, member.crc32, hasher.finalize())
 }
 
-/// Fills `part` with the bytes at `at`, up to `end`.
 fn fill(object: &dyn ReadAt, part: &mut Vec<u8>, at: u64, end: u64) -> Result<(), FormatError> {
     let len = end.saturating_sub(at).min(PART_BYTES);
     part.resize(usize::try_from(len).expect("it is at most 64 KiB"), 0);
@@ -101,7 +100,6 @@ fn fill(object: &dyn ReadAt, part: &mut Vec<u8>, at: u64, end: u64) -> Result<()
 /// A raw deflate stream that should give `len` bytes.
 struct Stream {
     state: Decompress,
-    /// Offset of the stream in its object.
     at: u64,
     len: u64,
     has_ended: bool,

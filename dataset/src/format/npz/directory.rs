@@ -9,9 +9,9 @@ use crate::format::{
 pub(super) const STORED: u16 = 0;
 pub(super) const DEFLATED: u16 = 8;
 
-/// The member is encrypted (APPNOTE 4.4.4, bits 0, 6 and 13).
+/// The bits of an encrypted member (APPNOTE 4.4.4, bits 0, 6 and 13).
 pub(super) const ENCRYPTED: u16 = 1 | 1 << 6 | 1 << 13;
-/// The name is UTF-8 (APPNOTE 4.4.4, bit 11).
+/// The bit of a name in UTF-8 (APPNOTE 4.4.4, bit 11).
 const UTF_8: u16 = 1 << 11;
 
 const ENTRY_BYTES: usize = 46;
@@ -22,7 +22,6 @@ const DIRECTORY_BYTES_MAX: u32 = 1 << 30;
 /// The tag of the extra field that holds sizes of 64 bits (APPNOTE 4.5.3).
 const ZIP64: u16 = 1;
 
-/// The directory at the end of an archive.
 #[derive(Debug)]
 pub(super) struct Directory {
     /// Offset of the directory; members end before it.
@@ -30,7 +29,6 @@ pub(super) struct Directory {
     pub(super) entries: Vec<Entry>,
 }
 
-/// A member, according to the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) name: String,
@@ -40,13 +38,11 @@ pub(super) struct Entry {
     pub(super) crc32: u32,
     /// Bytes in the archive.
     pub(super) stored_len: u64,
-    /// Bytes of the inflated member.
     pub(super) len: u64,
     /// Offset of its local header.
     pub(super) header: u64,
 }
 
-/// Lists the members of `object`.
 pub(super) fn list(object: &dyn ReadAt) -> Result<Directory, FormatError> {
     let object = Window::tail(object, end::TAIL_BYTES)?;
     let End { entries: count, start, len } = end::find(&object)?;

@@ -11,7 +11,6 @@ use crate::format::{
     piece::{malformed, read, u16_at, u32_at, u64_at},
 };
 
-/// Size of the record at the end.
 const END_BYTES: u64 = 22;
 /// Size of the locator of the ZIP64 record, right before the record at the end.
 const LOCATOR_BYTES: u64 = 20;
@@ -24,13 +23,11 @@ pub(super) const TAIL_BYTES: u32 = 22 + 0xFFFF;
 /// The position of the directory.
 #[derive(Debug)]
 pub(super) struct End {
-    /// The claimed number of members.
     pub(super) entries: u64,
     pub(super) start: u64,
     pub(super) len: u64,
 }
 
-/// Finds the record that ends the archive.
 pub(super) fn find(object: &dyn ReadAt) -> Result<End, FormatError> {
     let what = "the record at the end of the archive";
     let size = object.len();

@@ -6,7 +6,7 @@ use crate::format::{
     piece::{end_of, malformed, read, u16_at, u32_at},
 };
 
-/// CRC-32 and sizes follow the data (APPNOTE 4.4.4, bit 3).
+/// The bit that says that CRC-32 and sizes follow the data (APPNOTE 4.4.4, bit 3).
 const DESCRIBED_BEHIND: u16 = 1 << 3;
 
 const HEADER_BYTES: usize = 30;

@@ -4,7 +4,6 @@ use super::*;
 
 type Change = fn(&mut Vec<u8>);
 
-/// A member, and its two headers in a zip archive.
 #[derive(Clone)]
 struct Packed {
     name: &'static str,
@@ -13,7 +12,6 @@ struct Packed {
     crc32: u32,
     len: u32,
     stored: Vec<u8>,
-    /// Changes the local header.
     local: Change,
 }
 

@@ -15,7 +15,7 @@ const TAIL_BYTES: u64 = 8;
 /// The longest footer that is read: tables of thousands of columns have some tens of MiB.
 const FOOTER_BYTES_MAX: u32 = 1 << 29;
 
-/// Bytes that are read at once.
+/// Bytes that are read at once, at the end of the file.
 const FOOTER_BYTES_EXPECTED: u32 = 1 << 16;
 
 const FIXED: &str = "fixed_len_byte_array";
@@ -48,7 +48,6 @@ pub(super) struct Chunk {
     pub(super) len: u64,
 }
 
-/// Reads the footer of `object`.
 pub(super) fn read_footer(object: &dyn ReadAt) -> Result<Footer, FormatError> {
     let object = &Window::tail(object, FOOTER_BYTES_EXPECTED)?;
     let end = object.len();
@@ -81,7 +80,6 @@ fn encrypted(what: String) -> FormatError {
     FormatError::Unsupported { what, instead: "write it without encryption" }
 }
 
-/// The result of a traversal of the footer.
 #[derive(Debug, Default)]
 struct Found {
     rows: Option<u64>,
@@ -261,7 +259,6 @@ impl Found {
     }
 }
 
-/// Reads the structure `ColumnMetaData`.
 fn metadata(walk: &mut Walk<'_>, path: &mut Vec<String>) -> Walked<Chunk> {
     let (mut len, mut data, mut dictionary) = (None, None, None);
     path.clear();

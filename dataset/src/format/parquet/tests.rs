@@ -45,7 +45,6 @@ impl Fields {
         self.with(id, 12, &fields.end())
     }
 
-    /// A list whose elements are of `kind`.
     fn list(self, id: u8, kind: u8, elements: &[Vec<u8>]) -> Self {
         let head = [vec![0xF0 | kind], varint(elements.len() as u64)].concat();
         self.with(id, 9, &[head, elements.concat()].concat())
@@ -61,7 +60,6 @@ impl Fields {
     }
 }
 
-/// The structure `ColumnChunk` of the column `path`.
 fn chunk(path: &[&str], start: i64, len: i64) -> Fields {
     let path: Vec<Vec<u8>> = path.iter().map(|part| text(part)).collect();
     let metadata = Fields::default().list(3, 8, &path).number(7, len).number(9, start);

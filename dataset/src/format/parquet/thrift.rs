@@ -24,7 +24,6 @@ pub(super) struct Field {
     kind: u8,
 }
 
-/// The position at which parsing failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stop {
     pub(super) at: usize,
@@ -120,7 +119,6 @@ impl<'a> Walk<'a> {
         id.map(|id| Some(Field { id, kind })).ok_or(self.stop())
     }
 
-    /// The integer value of `field`.
     pub(super) fn number(&mut self, field: Field) -> Walked<i64> {
         match field.kind {
             I16 | I32 | I64 => self.zigzag(),
@@ -128,7 +126,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The text value of `field`.
     pub(super) fn text(&mut self, field: Field) -> Walked<&'a str> {
         if field.kind == BINARY { self.element_text() } else { Err(self.stop()) }
     }
@@ -173,7 +170,6 @@ impl<'a> Walk<'a> {
         Ok((head & 0x0F, usize::try_from(len).map_err(|_| self.stop())?))
     }
 
-    /// Skips the value of `field`.
     pub(super) fn skip(&mut self, field: Field) -> Walked<()> {
         match field.kind {
             TRUE | FALSE => Ok(()),

@@ -1,8 +1,8 @@
 //! Takes the positions of records from the index that DALI's `tfrecord2idx` writes.
 //!
-//! A line is `offset size` for each record, both in bytes and both with the framing. The records
-//! must be consecutive and fill the file, and their lengths are read to check that the index belongs to this file: all
-//! of them where a read costs little, else the first, the last, and others evenly between.
+//! A line is `offset size` for each record, both in bytes and both with the framing. The records must be
+//! consecutive and fill the file, and their lengths are read to check that the index belongs to this file:
+//! all of them where a read costs little, else the first, the last, and others evenly between.
 
 use std::str;
 

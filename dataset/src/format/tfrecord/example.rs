@@ -1,20 +1,16 @@
 //! Reads a `tf.train.Example` as protocol buffers encode it.
 //!
-//! Like the library of protocol buffers it takes parts of a message that comes several times together, and the
-//! last of several features of one name. Source: `tensorflow/core/example/{example,feature}.proto`.
+//! Like the library of protocol buffers it takes parts of a message that comes several times together, and
+//! the last of several features of one name. Source: `tensorflow/core/example/{example,feature}.proto`.
 
 use std::collections::BTreeMap;
 
 use crate::format::FormatError;
 
-/// What a feature holds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Feature<'a> {
-    /// Pieces of bytes.
     Bytes(Vec<&'a [u8]>),
-    /// Whole numbers.
     Integers(Vec<i64>),
-    /// Fractions.
     Floats(Vec<f32>),
 }
 
@@ -38,7 +34,6 @@ pub fn features(record: &[u8]) -> Result<Vec<(String, Feature<'_>)>, FormatError
     Ok(found.into_iter().collect())
 }
 
-/// An entry of the map from names to features.
 fn feature<'a>(record: &'a [u8], entry: &'a [u8]) -> Result<(String, Feature<'a>), FormatError> {
     let (mut name, mut value) = (String::new(), Feature::Bytes(Vec::new()));
     for field in Message::new(record, entry) {
@@ -110,7 +105,6 @@ enum Wire<'a> {
     Word32(u32),
 }
 
-/// The fields of a message.
 struct Message<'a> {
     record: &'a [u8],
     rest: &'a [u8],

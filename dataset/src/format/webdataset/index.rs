@@ -1,10 +1,10 @@
 //! Takes the positions of samples from the index that DALI's `wds2idx` writes.
 //!
-//! The first line is `v1.2 N`; each of the `N` others is a sample: `extension offset size name` for
-//! each member (`v1.1`: without the name), where the offset is that of the data. The index decides
-//! which members form a sample; the rules for its members are the same. The tar is read where there
-//! is a gap between members, and to check that the index belongs to this shard: all headers where a read costs
-//! little, else those of the first member, of the last, and of others evenly between.
+//! The first line is `v1.2 N`; each of the `N` others is a sample: `extension offset size name` for each
+//! member (`v1.1`: without the name), where the offset is that of the data. The index decides which members
+//! form a sample; the rules for its members are the same. The tar is read where there is a gap between
+//! members, and to check that the index belongs to this shard: all headers where a read costs little, else
+//! those of the first member, of the last, and of others evenly between.
 
 use std::str;
 
@@ -15,7 +15,6 @@ const BLOCK_BYTES: u64 = 512;
 /// Number of members that are compared with their headers where each read is a request.
 const COMPARED: usize = 64;
 
-/// A member, according to a line of the index.
 struct Entry<'a> {
     line: usize,
     extension: Vec<u8>,
@@ -99,7 +98,6 @@ fn start_of(entry: &Entry<'_>, end: u64, members: &mut Members<'_>) -> Result<u6
     Err(entry.wrong(found, "write the index again, it is not that of this shard"))
 }
 
-/// Compares an entry with the headers of its member.
 fn compare(
     entry: &Entry<'_>,
     expected: &Member,
@@ -165,7 +163,6 @@ fn head_line(line: &str) -> Option<(Names, u64)> {
     Some((names, count.parse().ok()?))
 }
 
-/// Whether the index has the names of the members.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Names {
     Given,
@@ -199,7 +196,6 @@ fn entries_of<'a>(
     if entries.len() > before { Ok(()) } else { Err(wrong(number, "empty".into(), right)) }
 }
 
-/// The start of a line, for a message.
 fn shown(line: &str) -> String {
     format!("{:?}", line.chars().take(80).collect::<String>())
 }

@@ -19,13 +19,11 @@ const VOLUME_LABEL: u8 = b'V';
 /// Largest size of a long name, or of PAX records; a path has 4 KiB at most.
 const EXTENSION_BYTES_MAX: u64 = 1 << 20;
 
-/// A file in a tar.
 pub(super) struct Member {
     /// Offset of its first header, including those that extend it.
     pub(super) start: u64,
     /// Offset of its data.
     pub(super) data: u64,
-    /// Bytes of its data.
     pub(super) len: u64,
     /// End of its padding.
     pub(super) end: u64,
@@ -37,7 +35,6 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// A file according to an index.
     pub(super) fn from_index(start: u64, data: u64, len: u64, end: u64, name: Vec<u8>) -> Self {
         Self { start, data, len, end, name, regular: true, plain_name: true }
     }
@@ -50,7 +47,6 @@ impl Member {
     }
 }
 
-/// The allowed end of a tar.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// A block of zeros.
@@ -59,14 +55,12 @@ pub(super) enum End {
     Anywhere,
 }
 
-/// The members of a tar, in their order.
 pub(super) struct Members<'a> {
     ahead: ReadAhead<'a>,
     at: u64,
     end: End,
 }
 
-/// The extension headers of the next member.
 #[derive(Default)]
 struct Extensions {
     start: Option<u64>,

@@ -7,12 +7,10 @@ use std::str;
 
 use super::FormatError;
 
-/// The relevant PAX records for the following member.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
-    /// Whether the member is a sparse file.
     pub(super) sparse: bool,
 }
 

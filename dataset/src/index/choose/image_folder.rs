@@ -33,7 +33,7 @@ impl Selection for Images {
     }
 }
 
-/// Orders a listing. A class without an image is none if the user picked files.
+/// Orders a listing. A class without an image is an error unless the user picked files.
 pub(super) fn choose(
     place: &str,
     listing: Listing,
@@ -73,7 +73,6 @@ pub(in crate::index) fn classes_at(root: &Path) -> std::io::Result<Vec<Vec<u8>>>
     Ok(names)
 }
 
-/// The first part of a path.
 pub(in crate::index) fn class_of(directory: &[u8]) -> &[u8] {
     directory.split(|byte| *byte == b'/').next().unwrap_or(directory)
 }

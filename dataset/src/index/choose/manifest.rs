@@ -16,9 +16,7 @@ use crate::{
 /// Largest manifest in bytes: ten million paths of a hundred bytes.
 const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
-/// The objects of `listing` that the manifest at `path` names.
-///
-/// Also returns the hash of the manifest.
+/// The objects of `listing` that the manifest at `path` names, and the hash of the manifest.
 pub(super) fn choose(path: &Path, listing: &Listing) -> Result<(Listing, u64), IndexError> {
     let mut chosen = Listing::default();
     let Manifest { lines, hash } = read(path)?;
@@ -62,7 +60,6 @@ pub(in crate::index) fn look_up(
     Ok((listing, hash))
 }
 
-/// A line of a manifest.
 struct Line {
     /// Line number, counted from 1.
     number: u64,
@@ -92,12 +89,10 @@ fn read(path: &Path) -> Result<Manifest, IndexError> {
     Ok(Manifest { lines, hash: xxh3_64(&text) })
 }
 
-/// The hash of the content of a manifest.
 pub(in crate::index) fn hash(path: &Path) -> Result<u64, IndexError> {
     read(path).map(|manifest| manifest.hash)
 }
 
-/// Splits a path at its last `/`.
 fn parted(path: &[u8]) -> (&[u8], &[u8]) {
     let slash = path.iter().rposition(|byte| *byte == b'/');
     slash.map_or((&[][..], path), |at| (&path[..at], &path[at + 1..]))

@@ -23,7 +23,7 @@ struct DataFile {
     filename: String,
 }
 
-/// Whether a file is read, and is no data.
+/// Whether a file is read but holds no data.
 pub(super) fn is_beside(name: &[u8]) -> bool {
     name == STATE || name == SPLITS
 }
@@ -60,8 +60,8 @@ pub(super) fn choose(
     Ok(chosen)
 }
 
-/// The names of the files that `state`, an object of `listing`, says are the data; `None` if it says nothing of them,
-/// as a file of another program of that name.
+/// The names of the data files according to `state`, an object of `listing`; `None` if it does not name them,
+/// as a file of that name from another program.
 fn data_files(
     place: &str,
     store: &dyn Store,
@@ -99,7 +99,6 @@ fn data_files(
     }
 }
 
-/// Refuses a directory whose subdirectories are splits.
 fn refuse_splits(place: &str, listing: &Listing, directory: &[u8]) -> Result<(), IndexError> {
     let is_below = |name: &[u8]| {
         let below = match directory {
@@ -122,8 +121,8 @@ fn refuse_splits(place: &str, listing: &Listing, directory: &[u8]) -> Result<(),
     Err(IndexError::DatasetDict { root, splits: names.join(", "), pattern })
 }
 
-/// Whether `datasets` keeps a computed table in such a file: `cache-`, 16 hexadecimal digits of a fingerprint or more,
-/// and for several processes their numbers.
+/// Whether a file of this name is a table that `datasets` computed: `cache-`, at least 16 hexadecimal digits
+/// of a fingerprint, and for several processes their numbers.
 fn is_cache(name: &[u8]) -> bool {
     let Some(rest) = name.strip_prefix(b"cache-") else { return false };
     rest.len() > 16 && rest[..16].iter().all(u8::is_ascii_hexdigit)

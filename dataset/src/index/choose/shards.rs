@@ -9,7 +9,6 @@ use crate::{
 
 const INDEX: &[u8] = b"index.json";
 
-/// The shards of MosaicML Streaming.
 pub(super) fn mds(
     place: &str,
     store: &dyn Store,
@@ -27,7 +26,6 @@ pub(super) fn mds(
     Ok((chosen, shards))
 }
 
-/// The chunks of `LitData`.
 pub(super) fn litdata(
     place: &str,
     store: &dyn Store,
@@ -43,7 +41,6 @@ pub(super) fn litdata(
     Ok((chosen, chunks))
 }
 
-/// An `index.json`, read into memory.
 struct ShardIndex {
     place: String,
     text: Vec<u8>,
@@ -70,7 +67,6 @@ impl ShardIndex {
         IndexError::Format { object: self.place.clone(), source }
     }
 
-    /// Appends the shard called `name` to `chosen`.
     fn choose(
         &self,
         name: &str,

@@ -31,8 +31,8 @@ enum Split {
     HeldOut,
 }
 
-/// Refuses objects of a test or validation split beside others, unless the user said which are taken: what matches a
-/// pattern that is more than `**` is only told.
+/// Refuses objects of a test or validation split beside others, unless the user picked the files: a pattern
+/// other than `**` gets a note, `**` and a manifest nothing.
 pub(super) fn check(
     dataset: &Dataset,
     place: &str,
@@ -78,7 +78,7 @@ pub(super) fn check(
     Err(IndexError::SplitsTogether { root: place.to_owned(), held_out, other, pick })
 }
 
-/// A pattern for the files of the split of training, of which this is one.
+/// A pattern for the files of the training split, of which `path` is one.
 fn pattern_for(path: &[u8]) -> String {
     let mut parts = path.rsplit(|byte| *byte == b'/').map(|part| (of(part), part));
     let name = parts.next().map_or(&[][..], |(_, name)| name);
@@ -106,7 +106,7 @@ fn picks_training_only(pattern: &str, listing: &Listing) -> bool {
     taken.peek().is_some() && taken.all(|path| of(&path) != Some(Split::HeldOut))
 }
 
-/// Classes of an image folder that are the splits of one.
+/// A note if the classes of an image folder are splits by their names.
 fn classes_that_are_splits(place: &str, listing: &Listing) -> Option<String> {
     let names = listing.directories.iter().map(|it| super::class_of(&it.name));
     let classes: BTreeSet<&[u8]> = names.filter(|name| !name.is_empty()).collect();
@@ -122,7 +122,7 @@ fn classes_that_are_splits(place: &str, listing: &Listing) -> Option<String> {
     })
 }
 
-/// The split that the last part of a path with such a word in it names; parts with words of both name none.
+/// The split that the last part of a path with a word for one names; a part with words for both is skipped.
 fn of(path: &[u8]) -> Option<Split> {
     path.rsplit(|byte| *byte == b'/').find_map(|part| {
         let has = |wanted: &[&str]| {

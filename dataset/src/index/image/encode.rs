@@ -120,7 +120,6 @@ fn put_header(header: &Header, bytes: &mut Vec<u8>) {
     }
 }
 
-/// A label in four bytes, if it fits.
 fn narrow(label: i64) -> Option<i32> {
     match label {
         NO_LABEL => Some(NO_NARROW_LABEL),

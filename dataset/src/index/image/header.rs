@@ -10,7 +10,6 @@ use super::{
 };
 use crate::index::{Damage, IndexError};
 
-/// Why bytes are no index.
 #[derive(Debug)]
 pub(super) enum Fault {
     Foreign,

@@ -19,7 +19,6 @@ use super::{
     header::{self, Fault},
 };
 
-/// How a file may be loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::index) enum Access {
     /// Mapped if that is safe, else read.
@@ -48,7 +47,6 @@ const LOCAL: [u64; 9] = [
     0x794C_7630,
 ];
 
-/// Why a file could not be loaded.
 #[derive(Debug)]
 pub(super) enum LoadError {
     Unreadable(io::Error),

@@ -220,7 +220,6 @@ fn check_forged(mut draft: Draft, change: impl FnOnce(&mut Draft), expected: Dam
     }
 }
 
-/// Gives the last object another name.
 fn rename(draft: &mut Draft, name: &[u8]) {
     let kept = draft.listing.objects.iter().rev().nth(1).map_or(0, |it| it.name_end);
     draft.listing.names.truncate(usize::try_from(kept).unwrap());

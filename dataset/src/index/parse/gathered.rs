@@ -10,7 +10,6 @@ use crate::{
     },
 };
 
-/// The objects so far.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     samples: GatheredSamples,
@@ -18,7 +17,6 @@ pub(super) struct Gathered {
     notes: Vec<String>,
 }
 
-/// The samples of the objects so far.
 #[derive(Debug, Default)]
 enum GatheredSamples {
     /// All objects so far are whole samples.
@@ -29,7 +27,6 @@ enum GatheredSamples {
 }
 
 impl Gathered {
-    /// Adds the samples of object `number`, the next.
     pub(super) fn push(
         &mut self,
         chosen: &Chosen,

@@ -14,7 +14,7 @@ use crate::{
 pub(super) struct Known<'a> {
     index: Option<&'a Index>,
     objects: BTreeMap<Vec<u8>, usize>,
-    /// What all of them say about their samples.
+    /// The statement of all objects about their samples.
     stated: Option<Stated>,
 }
 

@@ -16,7 +16,6 @@ use crate::{
     source::{Listed, Store},
 };
 
-/// The samples of object `number`.
 pub(super) fn parse(
     dataset: &Dataset,
     store: &dyn Store,
@@ -98,13 +97,12 @@ fn by_format(
     }
 }
 
-/// The samples of a tar, and what is said of bytes behind its end.
+/// The samples of a tar, and a note on bytes behind its end.
 fn of_tar(object: &dyn ReadAt, ranges: Vec<Range>) -> Result<Parsed, FormatError> {
     let note = webdataset::behind_end(object, &ranges)?;
     Ok(Parsed { note, ..Found::Ranges(ranges).into() })
 }
 
-/// The samples of chunk `number` of LitData.
 fn of_litdata(
     object: &dyn ReadAt,
     index: &litdata::Index,
@@ -131,7 +129,6 @@ fn of_litdata(
     }
 }
 
-/// The index of an object that another tool wrote beside it.
 fn index_beside<'a>(format: &Format, chosen: &'a Chosen, number: usize) -> Option<&'a Listed> {
     match (format, &chosen.sidecars) {
         (Format::TfRecord(Compression::Gzip), _) => None,

@@ -25,7 +25,6 @@ fn index(source: &Path, format: Format) -> Arc<Index> {
     Arc::new(Index::build(&dataset, None, &mut |_| ()).unwrap())
 }
 
-/// One file of five records.
 fn records() -> (TempDir, FileSource) {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("records"), bytes(RECORD * RECORDS, 0)).unwrap();
@@ -313,7 +312,6 @@ fn page_target(is_kept: bool) -> Target {
     if is_kept { Target::summed(region, Bytes(0), len) } else { Target::new(region, Bytes(0), len) }
 }
 
-/// The samples of which the page cache holds the page.
 fn cached_samples(root: &TempDir) -> Vec<u64> {
     let file = fs::File::open(root.path().join("records")).unwrap();
     let is_cached =

@@ -25,7 +25,6 @@ use crate::source::{
     arranged::{Filled, Found},
 };
 
-/// One traversal of a bucket.
 pub(super) struct Crawl<'a> {
     store: Arc<dyn ObjectStore>,
     pages: Arc<dyn PaginatedListStore>,
@@ -42,10 +41,8 @@ pub(super) struct Crawl<'a> {
     has_keys: bool,
 }
 
-/// The scope of one request.
 #[derive(Debug, Clone)]
 struct Part {
-    /// The prefix of all keys; empty, or ends in a slash.
     prefix: String,
     depth: Option<Depth>,
     token: Option<String>,
@@ -247,7 +244,6 @@ fn lost(source: tokio::task::JoinError) -> object_store::Error {
     object_store::Error::JoinError { source }
 }
 
-/// The directory and the name in it.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),

@@ -70,7 +70,6 @@ impl OpenedObject {
         }
     }
 
-    /// Fetches the part that contains `offset`.
     fn fetch(&self, reading: &mut Reading, offset: u64, len: u64) -> Result<(), RangeError> {
         let ahead = reading.ahead.take().filter(|it| it.range.contains(&offset));
         let (start, bytes) = if let Some(mut ahead) = ahead {

@@ -19,7 +19,6 @@ const TAIL: u64 = 256 << 10;
 /// A parser has a position in a table and one in the data that the table refers to.
 const KEPT_MAX: usize = 4;
 
-/// The fetched parts of one object.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     /// The latest one is at the back.

@@ -35,13 +35,11 @@ use crate::source::{
 /// Enough to hide round trips, few enough not to overload a shared file server.
 const THREADS_MAX: usize = 16;
 
-/// Number of objects between two reports of progress.
 const PROGRESS_STEP: u64 = 1_024;
 
 /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of `linux/magic.h`.
 const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// One traversal of a source.
 pub(super) struct Crawl<'a> {
     root: &'a Path,
     directory: OwnedFd,

@@ -75,7 +75,6 @@ fn inflate_all(object: &dyn ReadAt, ranges: &[Range]) -> bool {
     })
 }
 
-/// Parses `object`, and returns whether that succeeded.
 fn parse(parser: Parser, object: &dyn ReadAt, what: &str) -> bool {
     let Ok(ranges) = parser(object) else { return false };
     for range in ranges {
@@ -211,7 +210,6 @@ fn check_hdf5(answer: &[u8], object: &dyn ReadAt) {
     }
 }
 
-/// A change of bytes.
 #[derive(Debug, Clone)]
 enum Edit {
     Set(prop::sample::Index, Vec<u8>),

@@ -5,12 +5,9 @@ use tierfeed_dataset::format::{FormatError, Range};
 
 use crate::assert_sound;
 
-/// A parser of objects.
 pub(crate) type Parse<'a> = &'a dyn Fn(&[u8]) -> Result<Vec<Range>, FormatError>;
 
-/// The expected result of [`lengths_accepted`] if no length is accepted.
 pub(crate) const NO_LENGTH: [usize; 0] = [];
-/// The expected result of [`bits_accepted`] if no bit is accepted.
 pub(crate) const NO_BIT: [(usize, u32); 0] = [];
 
 /// Truncates `object` after every byte; returns the lengths that a parser accepts.
@@ -52,7 +49,6 @@ pub(crate) fn bits_accepted(
     accepted
 }
 
-/// One change to an object.
 #[derive(Debug, Clone)]
 enum Change {
     Set(Index, u8),
@@ -82,7 +78,6 @@ fn any_change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// `object` with a few changes.
 pub(crate) fn any_damage(object: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any_change(), 1..4).prop_map(move |changes| {
         let mut object = object.clone();

@@ -20,7 +20,6 @@ fn index_of(dataset: &str) -> Vec<u8> {
     fixture(&format!("litdata/{dataset}/index.json"))
 }
 
-/// The index of a dataset, and the bytes of its chunks.
 fn dataset(name: &str) -> (Index, Vec<Vec<u8>>) {
     let index = index(&index_of(name)).unwrap();
     let chunks = index.chunks.iter();

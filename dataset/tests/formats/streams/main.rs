@@ -20,7 +20,6 @@ use serde_json::Value;
 use tierfeed_dataset::format::Range;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A file below `tests/fixtures`.
 fn fixture(name: &str) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -37,13 +36,11 @@ fn described(bytes: &[u8]) -> Value {
     serde_json::json!([bytes.len(), format!("{:016x}", xxh3_64(bytes))])
 }
 
-/// The bytes of a range.
 fn slice(object: &[u8], range: Range) -> &[u8] {
     let start = usize::try_from(range.offset).unwrap();
     &object[start..start + usize::try_from(range.len).unwrap()]
 }
 
-/// Every sample of `object`, described.
 fn samples(object: &[u8], ranges: &[Range]) -> Value {
     ranges.iter().map(|range| described(slice(object, *range))).collect()
 }

@@ -15,7 +15,6 @@ fn index_of(dataset: &str) -> Vec<u8> {
     fixture(&format!("mds/{dataset}/index.json"))
 }
 
-/// The shards of a dataset, each with its bytes.
 fn dataset(name: &str) -> Vec<(Shard, Vec<u8>)> {
     let shards = shards(&index_of(name)).unwrap().into_iter();
     shards
@@ -135,7 +134,6 @@ fn shards_of_another_format_say_what_to_do() {
     );
 }
 
-/// The index of the images with one change.
 fn changed(change: &dyn Fn(&mut Value)) -> Result<Vec<Shard>, FormatError> {
     let mut index = serde_json::from_slice(&index_of("images")).unwrap();
     change(&mut index);

@@ -130,7 +130,6 @@ fn member(kind: u8, name: &[u8], data: &[u8]) -> Vec<u8> {
     sealed(header, data)
 }
 
-/// A header with its checksum, and the following bytes.
 fn sealed(mut header: Header, data: &[u8]) -> Vec<u8> {
     header.set_cksum();
     let mut bytes = header.as_bytes().to_vec();
@@ -147,7 +146,6 @@ fn tar(members: &[Vec<u8>]) -> Vec<u8> {
     [members.concat().as_slice(), &[0; 1024]].concat()
 }
 
-/// Records of a PAX header.
 fn pax(records: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (key, value) in records {
@@ -158,7 +156,6 @@ fn pax(records: &[(&[u8], &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// Keys and extensions of the samples of a tar.
 fn contents(members: &[Vec<u8>]) -> Vec<Vec<String>> {
     let object = tar(members);
     let ranges = ranges(&object).unwrap();

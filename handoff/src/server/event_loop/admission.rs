@@ -25,7 +25,6 @@ use crate::{
 };
 
 impl EventLoop {
-    /// Lets a reader wait for its memory, or turns it away.
     #[expect(clippy::result_large_err, reason = "a few of these in the life of an agent")]
     pub(super) fn handle_hello(
         &self,

@@ -169,7 +169,6 @@ fn what_is_lent_the_cache_does_not_have() {
     assert_eq!(holdings.lend(TierId(9), 1), None);
 }
 
-/// The events between two readings.
 #[derive(Debug, Clone)]
 struct Turn {
     passed_ms: u64,

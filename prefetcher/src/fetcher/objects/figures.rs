@@ -4,14 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tierfeed_core::units::Bytes;
 
-/// The counters of requests for objects, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ObjectFigures {
-    /// Requests that were sent, of every kind.
+    /// All requests that were sent: first ones, retries and hedges.
     pub requests: u64,
-    /// Requests among them that repeat a failed one.
     pub retries: u64,
-    /// Requests among them that were sent because another was late.
     pub hedges: u64,
     /// Hedges that delivered the last byte of their range.
     pub hedges_won: u64,
@@ -21,7 +18,6 @@ pub struct ObjectFigures {
     pub discarded: Bytes,
 }
 
-/// [`ObjectFigures`] that tasks add to.
 #[derive(Debug, Default)]
 pub struct ObjectCounters {
     pub(super) requests: AtomicU64,
@@ -33,7 +29,7 @@ pub struct ObjectCounters {
 }
 
 impl ObjectCounters {
-    /// The counters now. Each is exact; they may be read at slightly different moments.
+    /// Each is exact; they may be read at slightly different moments.
     #[must_use]
     pub fn figures(&self) -> ObjectFigures {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -48,7 +44,6 @@ impl ObjectCounters {
     }
 }
 
-/// Adds `amount` to a counter.
 pub(super) fn count(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
 }

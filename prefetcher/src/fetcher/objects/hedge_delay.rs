@@ -22,7 +22,6 @@ const DELAY_MIN: Nanoseconds = Nanoseconds(10_000_000);
 /// Number of length classes; each covers a factor of four.
 const CLASSES: usize = 32;
 
-/// The delays by the length of a request.
 #[derive(Debug)]
 pub(crate) struct HedgeDelays {
     classes: [Class; CLASSES],
@@ -43,7 +42,6 @@ impl Default for HedgeDelays {
 }
 
 impl HedgeDelays {
-    /// Records the duration of a successful request for `len` bytes.
     pub(crate) fn observe(&mut self, len: Bytes, took: Nanoseconds) {
         self.classes[class(len)].observe(took);
     }

@@ -27,14 +27,10 @@ use super::{Requests, figures::count, range_writer::RangeWriter};
 /// The least number of bytes that a request must deliver in each `Patience::silence`.
 pub(super) const PROGRESS_MIN: u64 = 16 << 10;
 
-/// Why a range could not be read.
 #[derive(Debug)]
 pub(super) enum FetchError {
-    /// The store did not deliver it.
     Store(RangeError),
-    /// The target refused it.
     Target(io::Error),
-    /// The bytes cannot be decompressed.
     Damaged(FormatError),
 }
 
@@ -44,14 +40,12 @@ impl From<RangeError> for FetchError {
     }
 }
 
-/// The requests for one range that are in flight.
 pub(super) struct Race<'a> {
     requests: &'a Requests,
     object: &'a Arc<Version>,
     running: Vec<Attempt<'a>>,
 }
 
-/// One request in flight.
 struct Attempt<'a> {
     state: State,
     /// The offset in the object of the next byte that it delivers.
@@ -59,7 +53,7 @@ struct Attempt<'a> {
     /// The value of `at` when the deadline was set.
     marked: u64,
     deadline: Instant,
-    /// The permit of a hedge; `None` for the first request.
+    /// `None` for the first request, which needs no permit.
     extra: Option<SemaphorePermit<'a>>,
 }
 
@@ -115,7 +109,6 @@ impl<'a> Race<'a> {
         self.running.push(Attempt { state, at, marked: at, deadline, extra });
     }
 
-    /// Sends a second request if the limits of hedges allow it.
     fn hedge(&mut self, remaining: Range<u64>) {
         if let Some(extra) = self.requests.try_hedge() {
             count(&self.requests.counters.hedges, 1);

@@ -12,7 +12,6 @@ use std::{io, ops::Range};
 /// Writes bytes at an offset from the start of the sample.
 pub(crate) type Put<'a> = &'a mut (dyn FnMut(u64, &[u8]) -> io::Result<()> + Send);
 
-/// Writes one range of an object.
 pub(super) struct RangeWriter<'a> {
     /// The range in the object.
     range: Range<u64>,
@@ -24,17 +23,14 @@ pub(super) struct RangeWriter<'a> {
 }
 
 impl<'a> RangeWriter<'a> {
-    /// A writer of `range` of an object in which the sample begins at `sample_start`.
     pub(super) fn new(range: Range<u64>, sample_start: u64, put: Put<'a>) -> Self {
         Self { at: range.start, range, sample_start, put }
     }
 
-    /// The range that is not written yet.
     pub(super) fn remaining(&self) -> Range<u64> {
         self.at..self.range.end.max(self.at)
     }
 
-    /// Whether the whole range is written.
     pub(super) fn is_full(&self) -> bool {
         self.remaining().is_empty()
     }

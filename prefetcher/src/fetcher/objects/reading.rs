@@ -32,12 +32,10 @@ use super::{
 };
 use tierfeed_dataset::read::{ReadError, Version, extent_of};
 
-/// A sample and the object that it lies in.
 #[derive(Debug, Clone)]
 pub(crate) struct Located {
     pub(super) extent: Extent,
     pub(super) object: Arc<Listed>,
-    /// The name of the object in messages.
     name: String,
 }
 
@@ -46,7 +44,7 @@ impl Requests {
     ///
     /// # Errors
     ///
-    /// A [`ReadError`]; some bytes may have been written.
+    /// Some bytes may have been written.
     pub(crate) async fn read(
         &self,
         sample: SampleId,
@@ -62,7 +60,7 @@ impl Requests {
     ///
     /// # Errors
     ///
-    /// A [`ReadError`]; some bytes may have been written.
+    /// Some bytes may have been written.
     pub(crate) async fn read_part(
         &self,
         sample: SampleId,
@@ -112,7 +110,6 @@ impl Requests {
         }
     }
 
-    /// Reads a deflated sample and decompresses it.
     async fn inflated(
         &self,
         located: &Located,
@@ -154,7 +151,7 @@ impl Requests {
         }
     }
 
-    /// Compares the version of the object of an empty range, which no server sends.
+    /// Compares the version of the object instead of reading an empty range, which no server sends.
     async fn check_version(
         &self,
         object: &Listed,
@@ -171,7 +168,6 @@ impl Requests {
         }
     }
 
-    /// Turns a failure into the error for the user.
     pub(super) async fn explained(
         &self,
         located: &Located,
@@ -196,7 +192,6 @@ impl Requests {
         ReadError::Io { path: PathBuf::from(&located.name), source: io::Error::new(kind, source) }
     }
 
-    /// The error for a changed object, with its version now.
     async fn change_error(&self, located: &Located) -> ReadError {
         let (object, path) = (&located.object, PathBuf::from(&located.name));
         let indexed = Version { size: Bytes(object.size), mtime_ns: object.mtime_ns };
@@ -223,7 +218,6 @@ fn too_large() -> FetchError {
     FetchError::Target(io::ErrorKind::OutOfMemory.into())
 }
 
-/// The retries of one request so far.
 struct Retries<'a> {
     requests: &'a Requests,
     began: Instant,

@@ -20,7 +20,6 @@ use super::{
     HEDGES_MAX, ObjectCounters, ObjectSettings, hedge_delay::HedgeDelays, token_bucket::TokenBucket,
 };
 
-/// The index, the client and the limits of a fetcher.
 #[derive(Debug)]
 pub(crate) struct Requests {
     pub(crate) index: Arc<Index>,
@@ -33,7 +32,6 @@ pub(crate) struct Requests {
     observations: Mutex<Observations>,
 }
 
-/// Observed durations, and the remaining extra requests.
 #[derive(Debug)]
 struct Observations {
     hedge_delays: HedgeDelays,
@@ -75,12 +73,10 @@ impl Requests {
         observations.retries.deposit();
     }
 
-    /// Records the duration of a successful request for `len` bytes.
     pub(super) fn observe(&self, len: Bytes, took: Nanoseconds) {
         self.observations().hedge_delays.observe(len, took);
     }
 
-    /// How long to wait for `len` bytes before a hedge; `None` for no hedge.
     pub(super) fn hedge_delay(&self, len: Bytes) -> Option<Duration> {
         self.observations().hedge_delays.delay(len).map(|delay| Duration::from_nanos(delay.0))
     }

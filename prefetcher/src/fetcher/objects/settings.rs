@@ -13,12 +13,10 @@ pub const REQUESTS_MAX: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not 0
 /// Hedges in flight at a time, in addition to [`REQUESTS_MAX`].
 pub const HEDGES_MAX: usize = 8;
 
-/// How a fetcher treats an object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectSettings {
     /// Requests in flight at a time, without hedges.
     pub requests_max: NonZeroUsize,
-    /// How large samples are divided.
     pub split: Split,
     /// Timeouts and retries of a request; the client must not repeat requests itself.
     pub patience: Patience,
@@ -31,7 +29,7 @@ pub struct ObjectSettings {
 }
 
 impl Default for ObjectSettings {
-    /// A request that always fails is a fault after 60 s and a last attempt of 25 s.
+    /// A request that always fails becomes a fault after 60 s and a last attempt of 25 s.
     fn default() -> Self {
         Self {
             requests_max: REQUESTS_MAX,

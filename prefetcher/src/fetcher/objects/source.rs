@@ -17,7 +17,6 @@ use crate::{
 };
 use tierfeed_dataset::read::{PartSource, ReadError, Source, Target, part_of};
 
-/// Reads the samples of an index from an object store.
 #[derive(Debug)]
 pub struct ObjectSource {
     requests: Requests,
@@ -25,8 +24,7 @@ pub struct ObjectSource {
 }
 
 impl ObjectSource {
-    /// Reads the samples of `index`, which was built from the objects of `client`. The client must not repeat
-    /// requests itself.
+    /// `index` must be built from the objects of `client`, which must not repeat requests itself.
     ///
     /// # Errors
     ///
@@ -36,7 +34,6 @@ impl ObjectSource {
         Ok(Self { requests: Requests::new(index, client, settings), network })
     }
 
-    /// The index that says where the samples lie.
     #[must_use]
     pub fn index(&self) -> &Arc<Index> {
         &self.requests.index
@@ -48,7 +45,7 @@ impl ObjectSource {
     ///
     /// # Errors
     ///
-    /// A [`ReadError`]; the content of `buffer` is undefined then.
+    /// The content of `buffer` is undefined then.
     pub fn read_into(&self, sample: SampleId, buffer: &mut [u8]) -> Result<(), ReadError> {
         let len = Bytes(buffer.len() as u64);
         self.read_blocking(sample, len, &mut |at, piece| {

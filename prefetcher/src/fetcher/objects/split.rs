@@ -11,12 +11,10 @@ use tierfeed_core::units::Bytes;
 /// Parts end at multiples of this, counted from the first byte: stores keep objects in stripes.
 const STEP: u64 = 1 << 20;
 
-/// When and how finely samples are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Split {
     /// A sample that is not longer is read by one request.
     pub above: Bytes,
-    /// The longest part of a divided sample.
     pub part_max: Bytes,
 }
 
@@ -29,7 +27,6 @@ impl Default for Split {
 }
 
 impl Split {
-    /// The parts of a range, in order.
     pub(crate) fn parts(self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + Send {
         let len = range.end.saturating_sub(range.start);
         let part = if len > self.above.0 { self.part(len) } else { len };

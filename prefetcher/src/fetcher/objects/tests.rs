@@ -26,7 +26,6 @@ use super::*;
 const RECORD: usize = 100_000;
 const MARK: u8 = 0xEE;
 
-/// A fetcher of records of one object, and memory for each record.
 struct Fixture {
     server: Server,
     bytes: Vec<u8>,
@@ -68,7 +67,7 @@ impl Fixture {
         }
     }
 
-    /// Reads the first few at a time, so that what is late afterwards is seen to be.
+    /// Reads the first records, four at a time, so that the usual duration is known and late requests show.
     fn fetch_quickly(&self, count: usize) {
         for first in (0..count).step_by(4) {
             self.fetch_all(first..first + 4);

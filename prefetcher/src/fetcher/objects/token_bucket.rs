@@ -3,10 +3,9 @@
 //! Extra requests must not overload a store that is slow or refuses requests. Pure: it counts requests, not
 //! time.
 //!
-//! 1. In any sequence of requests, the extra ones are at most the share of the needed ones in it, and the
+//! 1. In any sequence of requests, the extra ones are at most the share of the needed ones in it plus the
 //!    tokens that were saved before, at most [`Share::saved_max`].
 
-/// The limit of extra requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     /// Extra requests for each thousand needed ones.
@@ -15,7 +14,6 @@ pub struct Share {
     pub saved_max: u32,
 }
 
-/// The tokens that are left of a [`Share`].
 #[derive(Debug)]
 pub(crate) struct TokenBucket {
     share: Share,
@@ -26,23 +24,19 @@ pub(crate) struct TokenBucket {
 const REQUEST: u64 = 1_000;
 
 impl TokenBucket {
-    /// A bucket without tokens.
     pub(crate) fn empty(share: Share) -> Self {
         Self { share, left: 0 }
     }
 
-    /// A bucket with all tokens that it can hold.
     pub(crate) fn full(share: Share) -> Self {
         Self { share, left: u64::from(share.saved_max) * REQUEST }
     }
 
-    /// Adds the share of one needed request.
     pub(crate) fn deposit(&mut self) {
         let most = u64::from(self.share.saved_max) * REQUEST;
         self.left = self.left.saturating_add(u64::from(self.share.per_mille)).min(most);
     }
 
-    /// Takes a token for an extra request. Returns whether there was one.
     pub(crate) fn try_spend(&mut self) -> bool {
         let left = self.left.checked_sub(REQUEST);
         self.left = left.unwrap_or(self.left);

@@ -11,7 +11,7 @@ const HOUR: Nanoseconds = Nanoseconds(3600 * 1_000_000_000);
 
 type Failing = fn() -> ReadError;
 
-/// Answers with these outcomes, one after the other, and from the last one on always with that.
+/// Answers with these outcomes in order and then repeats the last one; `None` is a success.
 #[derive(Debug)]
 struct Scripted {
     outcomes: Vec<Option<Failing>>,
@@ -48,7 +48,7 @@ fn gone() -> ReadError {
     ReadError::Vanished { path: "/data/cat/1.jpg".into() }
 }
 
-/// A fetcher with this script, and what tells of each attempt.
+/// A fetcher with this script, and a receiver of the sample of each attempt.
 fn patient(
     outcomes: Vec<Option<Failing>>,
     patience: Nanoseconds,
@@ -124,7 +124,6 @@ fn who_asks_is_told_what_a_fetch_waits_for_and_a_stop_ends_the_wait() {
     fetch(&fetcher, target()).recv().unwrap().unwrap_err();
 }
 
-/// A tier that takes nothing.
 #[derive(Debug)]
 struct Broken;
 

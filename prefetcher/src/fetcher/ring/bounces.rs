@@ -10,7 +10,6 @@ use super::pending::RUN_MAX;
 /// The longest run that fits, in bytes, and the most buffers of this size for a ring: 50 MiB in total.
 const SIZES: [(u64, usize); 3] = [(64 << 10, 128), (256 << 10, 32), (RUN_MAX, 32)];
 
-/// The free buffers of a ring, and how many were allocated.
 #[derive(Debug, Default)]
 pub(super) struct Bounces {
     free: [Vec<Bounce>; SIZES.len()],
@@ -37,7 +36,6 @@ impl Bounces {
         None
     }
 
-    /// Returns a buffer to the free ones.
     pub(super) fn give_back(&mut self, bounce: Bounce) {
         let len = bounce.as_slice().len() as u64;
         if let Some(size) = SIZES.iter().position(|(run, _)| room(*run) == len) {

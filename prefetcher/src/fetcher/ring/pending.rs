@@ -20,25 +20,20 @@ pub(super) const RUN_MAX: u64 = 1 << 20;
 /// The longest gap between two pieces of a run, in bytes: headers between samples, the rest of a block.
 pub(super) const GAP_MAX: u64 = 4096;
 
-/// Where a piece lies, and whether it needs a bounce buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileRange {
     /// An identifier of the open file.
     pub(super) file: usize,
-    /// From the start of the file.
     pub(super) offset: u64,
     /// Length in bytes, at least 1.
     pub(super) len: u64,
-    /// How its bytes reach their target.
     pub(super) buffering: Buffering,
 }
 
-/// How bytes get from a file to their target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Buffering {
     /// The kernel writes the target: it is aligned as direct I/O requires.
     ZeroCopy,
-    /// Through a bounce buffer and a copy.
     Bounce,
 }
 
@@ -48,7 +43,6 @@ impl FileRange {
     }
 }
 
-/// Pieces that wait to be read, each with a payload `T`.
 #[derive(Debug)]
 pub(super) struct Pending<T> {
     next: u64,
@@ -63,7 +57,6 @@ impl<T> Default for Pending<T> {
 }
 
 impl<T> Pending<T> {
-    /// Adds a piece behind all others; `of` is its payload.
     pub(super) fn push(&mut self, span: FileRange, of: T) {
         self.by_offset.insert((span.file, span.buffering, span.offset, self.next));
         self.pieces.insert(self.next, (span, of));

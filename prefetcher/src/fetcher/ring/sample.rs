@@ -24,7 +24,6 @@ use tierfeed_dataset::read::{
     open_files::open_direct,
 };
 
-/// A file that is open for direct I/O.
 #[derive(Debug)]
 pub(super) struct Direct {
     pub(super) file: Arc<File>,
@@ -64,7 +63,6 @@ impl Direct {
         self.cached(offset, len).is_ok_and(|it| it.0 > len / 2)
     }
 
-    /// Bytes of a range that the page cache holds.
     pub(super) fn cached(&self, offset: u64, len: u64) -> io::Result<Bytes> {
         cached(self.file.as_fd(), Bytes(offset), Bytes(len))
     }
@@ -74,7 +72,6 @@ fn direct_max() -> u64 {
     tierfeed_file_io::buffer::ALIGNMENT as u64
 }
 
-/// A sample with pieces that are not read yet.
 #[derive(Debug)]
 pub(super) struct Sample {
     /// Taken when all pieces ended.
@@ -94,22 +91,17 @@ pub(super) struct Piece {
     pub(super) at: Bytes,
 }
 
-/// The state of a sample after one of its pieces ended.
 pub(super) enum Outcome {
-    /// Other pieces are still being read.
     Unfinished,
     /// All bytes were read; the caller compares the version of the file with the index.
     Complete(Fetch),
-    /// A piece could not be read by the ring.
     Failed(Fetch),
 }
 
-/// Whether a ring can read the sample, according to the index.
 pub(super) fn is_for_ring(extent: &Extent, to: &Target) -> bool {
     is_plain_part(extent) && extent.len == to.len().0
 }
 
-/// Whether the sample is a part of a file and stored without compression.
 pub(super) fn is_plain_part(extent: &Extent) -> bool {
     extent.encoding == Encoding::Plain && is_shared(extent) && extent.len > 0
 }
@@ -149,7 +141,6 @@ pub(super) fn pieces(
 }
 
 impl Sample {
-    /// The memory that it is read into.
     pub(super) fn to(&self) -> &Target {
         &self.to
     }
@@ -159,7 +150,6 @@ impl Sample {
         found == indexed_version(&self.extent)
     }
 
-    /// The path of the file that holds it.
     pub(super) fn path(&self) -> &Path {
         &self.extent.path
     }

@@ -28,7 +28,6 @@ const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// How long trimmed memory of an arena may stay registered while no read runs.
 const RELEASE_AFTER: Duration = Duration::from_secs(1);
 
-/// The pieces that one read request brings.
 #[derive(Debug)]
 struct Run {
     pieces: Vec<(FileRange, Piece)>,
@@ -38,14 +37,11 @@ struct Run {
     needed: usize,
 }
 
-/// Where the bytes of a run are after its read ended.
 #[derive(Debug, Clone, Copy)]
 enum ReadOutcome<'a> {
     /// The read failed or was short.
     Failed,
-    /// The kernel wrote them to their targets.
     InPlace,
-    /// They are in a bounce buffer.
     Buffered(&'a [u8]),
 }
 
@@ -243,7 +239,6 @@ impl Worker {
     }
 }
 
-/// The memory that the pieces are read into directly.
 fn ranges_of(pieces: &[(FileRange, Piece)]) -> Option<Vec<RegionRange>> {
     let range = |(span, piece): &(FileRange, Piece)| {
         let (region, offset) = piece.sample.to().direct()?;
@@ -253,7 +248,7 @@ fn ranges_of(pieces: &[(FileRange, Piece)]) -> Option<Vec<RegionRange>> {
     pieces.iter().map(range).collect()
 }
 
-/// Copies a piece to its target. Fails only for a target outside of its region or sample.
+/// Fails only for a target outside of its region or sample.
 fn copy(bytes: &[u8], from: u64, span: &FileRange, piece: &Piece) -> bool {
     let range = usize::try_from(from).ok().zip(usize::try_from(from + span.len).ok());
     let bytes = range.and_then(|(from, to)| bytes.get(from..to));

@@ -10,23 +10,22 @@ use tokio::net::TcpStream;
 /// Bytes that a client receives at once, before they are decrypted: several records.
 const INCOMING_BYTES: usize = 256 << 10;
 
-/// The same of a server, to which only requests come, and of both while they shake hands: the other end may be
-/// anyone.
+/// The same of a server, which receives only requests, and of both ends during the handshake, when the
+/// other end may be anyone.
 const INCOMING_BYTES_MIN: usize = 4 << 10;
 
 /// Bytes that may wait encrypted until the socket takes them.
 const UNSENT_BYTES_MAX: usize = 512 << 10;
 
-/// The most bytes of one record. Memory is encrypted in pieces of this length, which are copied first, because
-/// no slice may cover memory that others write.
+/// The most bytes of one record. Memory is encrypted in pieces of this length, which are copied first,
+/// because no slice may cover memory that others write.
 const RECORD_BYTES: usize = 16 << 10;
 
-/// The state of TLS of one connection.
 #[derive(Debug)]
 pub(super) struct Tls {
     connection: Connection,
     incoming: Vec<u8>,
-    /// The bytes of `incoming` that were not decrypted yet.
+    /// `incoming[from..to]` is not decrypted yet.
     from: usize,
     to: usize,
     piece: Vec<u8>,
@@ -61,7 +60,7 @@ impl Tls {
         Self { connection, incoming: Vec::new(), from: 0, to: 0, piece: Vec::new() }
     }
 
-    /// Goes on with the handshake as far as possible; returns whether it has ended and all of it was sent.
+    /// Continues the handshake as far as possible; returns whether it has ended and all of it was sent.
     pub(super) fn shake_hands(&mut self, stream: &TcpStream) -> io::Result<bool> {
         self.flush(stream)?;
         while self.connection.is_handshaking() {
@@ -85,7 +84,6 @@ impl Tls {
         self.connection.wants_write()
     }
 
-    /// Sends what the socket takes of what is encrypted.
     pub(super) fn flush(&mut self, stream: &TcpStream) -> io::Result<()> {
         while self.connection.wants_write() {
             match self.connection.write_tls(&mut Socket(stream)) {
@@ -127,7 +125,6 @@ impl Tls {
         }
     }
 
-    /// Decrypts the next record.
     fn process(&mut self, stream: &TcpStream) -> io::Result<()> {
         if self.from == self.to {
             self.incoming.resize(self.incoming_bytes(), 0);

@@ -36,17 +36,15 @@ const TURN_BYTES: u64 = 4 << 20;
 /// Bytes that are received at once where they cannot go to their target directly.
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// The most bytes of a sample of another length, or of a read that has ended before the answer, that are received
-/// and dropped, so that other reads go on.
+/// The most bytes of one sample that are received only to be dropped, so that other reads go on: it has
+/// another length, or its read ended before the answer.
 const DROPPED_BYTES_MAX: u64 = 1 << 30;
 
-/// A connection that is not there yet.
 pub(crate) struct Connection {
     shared: Arc<Shared>,
     peer: Arc<Peer>,
 }
 
-/// A connection whose ends have proved themselves.
 struct Open<'a> {
     shared: &'a Shared,
     peer: &'a Peer,
@@ -62,7 +60,6 @@ struct Open<'a> {
     heard: Instant,
 }
 
-/// A request that was sent.
 struct Asked {
     id: u64,
     request: Request,
@@ -71,11 +68,10 @@ struct Asked {
     was_alone: bool,
 }
 
-/// An answer that is being received.
 struct Arriving {
     id: u64,
     entries: Vec<Answered>,
-    /// The entry whose bytes come.
+    /// The index of the entry whose bytes are received.
     at: usize,
     done: u64,
     sum: SampleSum,
@@ -86,7 +82,7 @@ impl Connection {
         Self { shared, peer }
     }
 
-    /// Connects, and asks until there is nothing to ask for some time, or the connection fails.
+    /// Connects, and sends requests until the connection fails or is idle for too long.
     pub(crate) async fn run(self) {
         let Self { shared, peer } = self;
         let Some(DialedPeer { address, incarnation, life }) = peer.dialed() else {
@@ -130,7 +126,7 @@ impl<'a> Open<'a> {
         }
     }
 
-    /// Ends with the reason of the end; then no read of the connection is left.
+    /// Returns why the connection ended; no read of it is left then.
     async fn run(mut self) -> Failure {
         let failure = loop {
             if let Err(failure) = self.step().await {
@@ -170,7 +166,6 @@ impl<'a> Open<'a> {
         }
     }
 
-    /// Takes requests that wait for a connection.
     fn ask(&mut self) {
         while self.asked.len() < REQUESTS_MAX {
             let now = Instant::now();
@@ -323,7 +318,6 @@ impl<'a> Open<'a> {
         Ok(())
     }
 
-    /// A request is over.
     fn settle(&mut self, id: u64) {
         if let Some(at) = self.asked.iter().position(|asked| asked.id == id)
             && let Some(asked) = self.asked.remove(at)
@@ -353,7 +347,6 @@ impl<'a> Open<'a> {
         }
     }
 
-    /// When to look at the time again.
     fn wake(&self) -> Instant {
         let settings = &self.shared.settings;
         let patience =

@@ -14,7 +14,6 @@ const WINDOW_MAX: u64 = 128 << 20;
 /// A rate is measured over at least this time in which bytes were expected.
 const MEASURED_OVER: Duration = Duration::from_millis(50);
 
-/// What is known of the link to a peer.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     in_flight: u64,
@@ -48,7 +47,6 @@ impl Link {
         twice.clamp(WINDOW_MIN, WINDOW_MAX)
     }
 
-    /// Bytes were asked for.
     pub(crate) fn asked(&mut self, bytes: u64, now: Instant) {
         if self.in_flight == 0 {
             self.busy_since = Some(now);
@@ -56,7 +54,6 @@ impl Link {
         self.in_flight += bytes;
     }
 
-    /// Bytes arrived.
     pub(crate) fn arrived(&mut self, bytes: u64, now: Instant) {
         self.arrived += bytes;
         let busy = self.busy + self.busy_since.map_or(Duration::ZERO, |since| now - since);
@@ -71,7 +68,7 @@ impl Link {
         }
     }
 
-    /// Bytes that were asked for are no longer expected, because they arrived or were given up.
+    /// Ends the wait for bytes, which arrived or were given up.
     pub(crate) fn settled(&mut self, bytes: u64, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(bytes);
         if self.in_flight == 0
@@ -81,7 +78,7 @@ impl Link {
         }
     }
 
-    /// A request was answered after this time, and the connection had no other.
+    /// Takes the time to the answer of a request that was alone on its connection.
     pub(crate) fn answered_after(&mut self, time: Duration) {
         let time = time.as_secs_f64();
         // A shorter one holds at once, a longer one may be the peer's delay.
@@ -89,7 +86,7 @@ impl Link {
         self.round_trip = Some(time.min(before + (time - before) / 8.0));
     }
 
-    /// The rate is measured anew: what was measured long ago says little, and holds until then.
+    /// Starts the measurement of the rate again; the old rate holds until the first new one.
     pub(crate) fn measure_anew(&mut self) {
         (self.measurements, self.arrived, self.busy) = (0, 0, Duration::ZERO);
     }

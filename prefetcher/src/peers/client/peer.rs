@@ -18,16 +18,13 @@ const REQUEST_BYTES_MAX: u64 = 16 << 20;
 /// The most bytes that wait to be asked of one peer.
 const WAITING_BYTES_MAX: u64 = 1 << 30;
 
-/// The most reads that wait to be asked of one peer.
 const WAITING_READS_MAX: usize = 65_536;
 
 /// The pause after a connection was refused; it doubles with each further one.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// The longest pause after connections were refused.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// A peer, shared by its connections.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) id: NodeId,
@@ -39,7 +36,7 @@ pub(crate) struct Peer {
 #[derive(Debug, Default)]
 struct State {
     address: Option<(SocketAddr, u64)>,
-    /// Grows when connections of before are no longer those of the peer.
+    /// Incremented when earlier connections are no longer those of the peer.
     life: u64,
     gathered: Option<Request>,
     waiting: VecDeque<Request>,
@@ -52,7 +49,6 @@ struct State {
     link: Link,
 }
 
-/// The reads of one message.
 #[derive(Debug, Default)]
 pub(crate) struct Request {
     pub(crate) generation: u64,
@@ -61,24 +57,20 @@ pub(crate) struct Request {
     pub(crate) bytes: u64,
 }
 
-/// Where a peer listens.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DialedPeer {
     pub(crate) address: SocketAddr,
-    /// The process that listens there.
     pub(crate) incarnation: u64,
-    /// Of connections there.
     pub(crate) life: u64,
 }
 
-/// Whether to open a connection.
 #[derive(Debug)]
 pub(crate) enum Connect {
     /// At once; it is counted already.
     Now,
-    /// There are enough.
+    /// None is needed, or the pause after a refusal is not over.
     Not,
-    /// The last attempts were refused, so these reads fail.
+    /// There is no connection and none may be opened, so these reads fail.
     Later(Vec<Read>),
 }
 
@@ -91,12 +83,10 @@ impl Request {
         self.live().next().is_none()
     }
 
-    /// The earliest deadline of its reads.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.live().map(|read| read.deadline).min()
     }
 
-    /// Takes the reads whose deadline has come.
     pub(crate) fn expire(&mut self, now: Instant) -> impl Iterator<Item = Read> + '_ {
         self.reads.iter_mut().filter_map(move |read| read.take_if(|read| read.deadline <= now))
     }
@@ -130,7 +120,7 @@ impl Peer {
         reads
     }
 
-    /// Where it listens; `None` if it was removed.
+    /// `None` if the peer was removed.
     pub(crate) fn dialed(&self) -> Option<DialedPeer> {
         let state = self.lock();
         let life = state.life;
@@ -167,7 +157,7 @@ impl Peer {
         Ok(())
     }
 
-    /// What was gathered may be sent.
+    /// Lets the gathered reads be sent.
     pub(crate) fn flush(&self) {
         self.lock().seal();
         self.work.notify_one();
@@ -194,7 +184,7 @@ impl Peer {
         Some(request)
     }
 
-    /// A request of which `bytes` were asked is over.
+    /// Ends a request for `bytes`.
     pub(crate) fn settle(&self, bytes: u64, now: Instant) {
         let mut state = self.lock();
         state.asked = state.asked.saturating_sub(1);
@@ -211,7 +201,6 @@ impl Peer {
         self.lock().link.answered_after(time);
     }
 
-    /// Whether one more connection is needed, and may be opened.
     pub(crate) fn may_connect(&self, connections_max: usize, now: Instant) -> Connect {
         let mut state = self.lock();
         if state.waiting.is_empty() {
@@ -229,13 +218,12 @@ impl Peer {
         Connect::Now
     }
 
-    /// A connection was opened.
     pub(crate) fn connected(&self) {
         let mut state = self.lock();
         (state.refused, state.not_before) = (0, None);
     }
 
-    /// A connection was refused; returns the reads that have no other to wait for.
+    /// Returns the reads that have no other connection to wait for.
     pub(crate) fn refused(&self, life: u64, now: Instant) -> Vec<Read> {
         let mut state = self.lock();
         state.connections -= 1;
@@ -248,7 +236,6 @@ impl Peer {
         if state.connections == 0 { state.take_waiting() } else { Vec::new() }
     }
 
-    /// A connection was closed.
     pub(crate) fn closed(&self) {
         self.lock().connections -= 1;
     }
@@ -257,7 +244,6 @@ impl Peer {
         !self.lock().waiting.is_empty()
     }
 
-    /// Takes the reads that wait for a connection and whose deadline has come.
     pub(crate) fn expire(&self, now: Instant) -> Vec<Read> {
         let mut state = self.lock();
         if state.waiting.iter().all(|request| request.deadline().is_some_and(|it| it > now)) {

@@ -13,7 +13,7 @@ use crate::peers::{
     wire::{Answered, Header, Kind},
 };
 
-/// What the asker must be told to know its request.
+/// The fields of a request that its answer needs.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) id: u64,
@@ -21,7 +21,6 @@ pub(crate) struct Request {
     pub(crate) samples: Vec<SampleId>,
 }
 
-/// An answer that is being sent.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     request: Request,
@@ -32,7 +31,7 @@ pub(crate) struct Outgoing {
     /// The sample whose bytes are sent, and how many were.
     at: usize,
     done: Bytes,
-    /// Behind the views of the answer, so that these are gone when it speaks.
+    /// Declared behind `answer`, so that its views are dropped before [`Event::Sent`].
     _sent: Sent,
 }
 

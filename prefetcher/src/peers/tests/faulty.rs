@@ -16,7 +16,6 @@ use crate::peers::{
 const LATER: Duration = Duration::from_secs(20);
 const LEN: u64 = 50_000;
 
-/// What a peer sends in answer to each request.
 #[derive(Clone, Copy)]
 enum Fault {
     Garbage,
@@ -37,7 +36,6 @@ enum Fault {
 /// Notified when a read has ended that [`Fault::LongerSampleOfEndedRead`] waits for.
 static READ_ENDED: tokio::sync::Notify = tokio::sync::Notify::const_new();
 
-/// A client of a peer that answers each request with a fault.
 fn client_of(fault: Fault) -> Client {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();

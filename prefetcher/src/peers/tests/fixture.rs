@@ -31,7 +31,6 @@ pub(super) const OURS: NodeId = NodeId(0);
 pub(super) const THEIRS: NodeId = NodeId(1);
 pub(super) const SECRET: [u8; 32] = [5; 32];
 
-/// How both ends make their access: plain and encrypted.
 pub(super) type Protection = fn(&[u8; 32], NodeId, u64) -> Access;
 pub(super) const PROTECTIONS: [Protection; 2] = [Access::private, Access::encrypted];
 
@@ -57,7 +56,7 @@ fn region(len: u64) -> Arc<Region> {
     Arc::new(Region::allocate(&Request { len, locality, name: "peers", pages }).unwrap())
 }
 
-/// The offsets of samples that lie behind each other.
+/// The offsets of adjacent samples.
 fn offsets(lens: &[u64]) -> Vec<u64> {
     lens.iter().scan(0, |end, len| Some(std::mem::replace(end, *end + len))).collect()
 }
@@ -102,12 +101,10 @@ impl Node {
         Self::start(lens, Some(Vec::new()), protection, 1, ServerSettings::default())
     }
 
-    /// Another process of the node.
     pub(super) fn restarted(lens: &[u64], incarnation: u64) -> Self {
         Self::start(lens, None, Access::private, incarnation, ServerSettings::default())
     }
 
-    /// A node with room for so many connections.
     pub(super) fn with_room_for(connections_max: usize, protection: Protection) -> Self {
         let settings = ServerSettings { connections_max, ..ServerSettings::default() };
         Self::start(&[1000], None, protection, 1, settings)
@@ -152,7 +149,6 @@ impl Node {
         Self { state, protection, thread: Some(thread) }
     }
 
-    /// A client that knows this node.
     pub(super) fn client(&self) -> Client {
         let access = (self.protection)(&SECRET, OURS, 1);
         let client = Client::start(network(), access, ClientSettings::default());
@@ -200,7 +196,7 @@ impl Owner {
         self.forgotten.lock().unwrap().insert(sample);
     }
 
-    /// Changes a byte of a sample behind the back of its sum.
+    /// Changes a byte of a sample, but not its sum.
     pub(super) fn tamper(&self, sample: SampleId) {
         self.region.write(Bytes(self.places[&sample].0), &[0]).unwrap();
     }
@@ -211,7 +207,7 @@ impl Owner {
         kept.unwrap_or_default().iter().for_each(|asked| self.answer(asked));
     }
 
-    /// Waits for a state that comes by itself.
+    /// Waits until `holds` is true.
     pub(super) fn wait_for(&self, holds: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !holds(self) {
@@ -250,7 +246,6 @@ pub(super) struct Staging {
     lens: Vec<u64>,
 }
 
-/// The outcomes of reads that were started.
 #[derive(Default)]
 pub(super) struct Reads {
     outcomes: Arc<(Mutex<Vec<Vec<Outcome>>>, Condvar)>,

@@ -1,4 +1,4 @@
-//! What processes without the secret of the job try.
+//! Attempts of processes without the secret of the job.
 
 use std::{
     io::{Read as _, Write as _},

@@ -4,19 +4,14 @@
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Ranges(Vec<(u64, u64)>);
 
-/// How much of a range is covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overlap {
-    /// No byte of it is covered.
     None,
-    /// Some but not all bytes are covered.
     Part,
-    /// All bytes are covered.
     Whole,
 }
 
 impl Ranges {
-    /// Adds the bytes of `start..end`.
     pub(super) fn insert(&mut self, start: u64, end: u64) {
         let (mut start, mut end) = (start, end);
         self.0.retain(|&(from, to)| {
@@ -31,7 +26,6 @@ impl Ranges {
         self.0.insert(at, (start, end));
     }
 
-    /// Whether all bytes of `0..len` are covered.
     pub(super) fn is_whole(&self, len: u64) -> bool {
         self.overlap(0, len) == Overlap::Whole
     }
@@ -49,7 +43,6 @@ impl Ranges {
         self.0.iter().copied()
     }
 
-    /// Number of covered bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
@@ -63,7 +56,6 @@ impl Ranges {
         aligned.0
     }
 
-    /// The ranges of `start..end` that are not covered.
     pub(super) fn gaps_in(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = start;

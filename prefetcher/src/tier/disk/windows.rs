@@ -25,7 +25,6 @@ pub(crate) const WINDOW: u64 = 4 << 20;
 /// left partly filled because a sample did not fit.
 pub(crate) const WINDOWS_MAX: usize = 8;
 
-/// The memory of all windows of a tier.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     state: Mutex<State>,
@@ -42,7 +41,6 @@ struct State {
     open: VecDeque<OpenWindow>,
 }
 
-/// A window that has memory.
 #[derive(Debug)]
 pub(super) struct OpenWindow {
     pub(super) chunk: Weak<DiskChunk>,
@@ -96,24 +94,20 @@ impl Windows {
         }
     }
 
-    /// Adds a window to those that have memory.
     pub(super) fn opened(&self, window: OpenWindow) {
         self.state().open.push_back(window);
         // A thread that waits for memory can write this window back.
         self.returned.notify_one();
     }
 
-    /// Removes a window that was written back.
     pub(super) fn closed(&self, chunk: &DiskChunk, part: usize) {
         self.state().open.retain(|it| it.part != part || !ptr::eq(it.chunk.as_ptr(), chunk));
     }
 
-    /// Removes all windows of a chunk.
     pub(super) fn forget(&self, chunk: &DiskChunk) {
         self.state().open.retain(|it| !ptr::eq(it.chunk.as_ptr(), chunk));
     }
 
-    /// Counts a write to the disk.
     pub(super) fn count_write(&self, bytes: u64, outcome: &io::Result<()>) {
         match outcome {
             Ok(()) => self.written.fetch_add(bytes, Ordering::Relaxed),
@@ -121,12 +115,11 @@ impl Windows {
         };
     }
 
-    /// Number of failed writes; the lost samples are read from the cold store instead.
+    /// The failed writes; the lost samples are read from the cold store instead.
     pub(crate) fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Bytes of samples that were written to the disk.
     #[cfg(test)]
     pub(crate) fn written(&self) -> Bytes {
         Bytes(self.written.load(Ordering::Relaxed))

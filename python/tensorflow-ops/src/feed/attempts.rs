@@ -1,7 +1,7 @@
 //! When an agent that is gone or silent is tried again; `tierfeed/attempts.py` keeps the same rules.
 //!
-//! An agent that is gone refuses at once, which costs nothing. One that accepts and is silent costs the time of
-//! an attempt: so attempts are short then, and the time between them doubles.
+//! An agent that is gone refuses at once, which costs nothing. One that accepts and is silent costs the time
+//! of an attempt: so attempts are short then, and the time between them doubles.
 
 use std::time::Duration;
 
@@ -10,14 +10,13 @@ use tierfeed_core::units::Nanoseconds;
 /// An agent that lives answers at once, unless it has staging memory to map first.
 const FIRST_WITHIN: Duration = Duration::from_secs(30);
 
-/// One that was silent before.
+/// For an agent that was silent before.
 const AGAIN_WITHIN: Duration = Duration::from_secs(1);
 
-/// Between two attempts that met silence.
+/// The pause between two attempts that met silence; it doubles each time.
 const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 
-/// The attempts to connect to the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Attempts {
     within: Duration,
@@ -34,7 +33,7 @@ impl Attempts {
         (now >= self.not_before).then_some(self.within)
     }
 
-    /// An attempt failed that began then.
+    /// Notes a failed attempt. One that took long met silence.
     pub(super) fn failed(&mut self, began: Nanoseconds, now: Nanoseconds) {
         let took = Duration::from_nanos(now.0.saturating_sub(began.0));
         if took >= AGAIN_WITHIN {
@@ -45,7 +44,6 @@ impl Attempts {
         }
     }
 
-    /// The agent does not answer.
     pub(super) fn silent(&mut self) {
         self.within = AGAIN_WITHIN;
     }

@@ -1,22 +1,21 @@
-//! How much of an epoch was read without the agent, for one warning at its end.
+//! The part of an epoch that was read without the agent, for one warning at its end.
 
 use tierfeed_core::id::{BatchId, Epoch};
 
-/// An epoch of which less than one in so many batches was read directly is not worth a word.
+/// A warning is given if at least one in so many batches of an epoch was read directly.
 const TOLD_FROM: u64 = 100;
 
-/// What became of the batches of the epoch that the pipeline takes.
 #[derive(Debug, Default)]
 pub(super) struct EpochReads {
     epoch: u32,
     batches: u64,
     direct: u64,
     skipped: u64,
-    /// Why the last batch was that the agent did not deliver.
+    /// The reason for the last batch that the agent did not deliver.
     pub(super) why: String,
 }
 
-/// What is said of an epoch.
+/// The warnings about an epoch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) direct: Option<String>,
@@ -24,8 +23,8 @@ pub(super) struct Said {
 }
 
 impl EpochReads {
-    /// Notes a batch that the pipeline takes; `is_last` of its epoch ends that. An epoch that was left early ends with
-    /// the first batch of another one, and nothing is said of it.
+    /// Notes a batch that the pipeline takes; the last one of an epoch ends it. An epoch that was left early
+    /// ends with the first batch of another one, without a warning.
     pub(super) fn taken(
         &mut self,
         batch: BatchId,

@@ -18,7 +18,6 @@ use crate::{
     memory::Memory,
 };
 
-/// The batches in memory, by ticket, and what was not reported yet.
 #[derive(Default)]
 pub(super) struct Live {
     next: i64,
@@ -38,7 +37,6 @@ struct Entry {
     delivery: Option<Delivery>,
 }
 
-/// How a batch came.
 pub(super) enum Delivery {
     Leased(Weak<Connection>, LeaseId),
     /// From the agent, as a copy; the agent was told.
@@ -49,7 +47,6 @@ pub(super) enum Delivery {
     },
 }
 
-/// A batch that the pipeline takes.
 pub(super) struct Taken {
     pub(super) batch: BatchId,
     pub(super) samples: u64,
@@ -87,7 +84,7 @@ impl Live {
         Answer { staged, ticket }
     }
 
-    /// What to report of a batch that the pipeline takes; `None` if it was reported.
+    /// The report about a batch that the pipeline takes; `None` if it was reported before.
     pub(super) fn take_delivery(&mut self, ticket: i64) -> Option<Taken> {
         let entry = self.batches.get_mut(&ticket)?;
         Some(Taken {

@@ -10,7 +10,7 @@ use tierfeed_core::{
 
 use crate::{batch::Answer, c_api::Failure};
 
-/// What calls wait for. There are as many calls as TensorFlow makes in parallel.
+/// There are as many calls as TensorFlow makes in parallel.
 #[derive(Default)]
 pub(super) struct Requests {
     wanted: BTreeMap<BatchId, Wanted>,
@@ -29,23 +29,18 @@ struct Wanted {
     answer: Option<Result<Answer, Failure>>,
 }
 
-/// How a batch comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// It has to be requested.
     Unsent,
-    /// The agent was asked for it.
     InFlight,
     /// It has to be read from the cold store.
     Read,
-    /// The agent could not hand over a sample: the agent or one more try says why.
+    /// The agent could not hand over a sample: the agent, or one more attempt, says why.
     Unreadable(SampleId, Fault),
-    /// A call is reading it.
     Reading,
 }
 
 impl Requests {
-    /// A call waits for a batch.
     pub(super) fn enter(&mut self, batch: BatchId, now: Nanoseconds) {
         let is_in_flight = !self.wanted.contains_key(&batch) && self.abandoned.remove(&batch);
         let way = if is_in_flight { Way::InFlight } else { Way::Unsent };
@@ -53,7 +48,7 @@ impl Requests {
         self.wanted.entry(batch).or_insert(first).calls += 1;
     }
 
-    /// The answer for a call, which ends with it.
+    /// The answer for a call, which ends the call.
     pub(super) fn take(&mut self, batch: BatchId) -> Option<Result<Answer, Failure>> {
         let wanted = self.wanted.get_mut(&batch)?;
         let answer = wanted.answer.clone()?;
@@ -64,7 +59,6 @@ impl Requests {
         Some(answer)
     }
 
-    /// Answers all calls for a batch.
     pub(super) fn answer(&mut self, batch: BatchId, answer: Result<Answer, Failure>) {
         if let Some(wanted) = self.wanted.get_mut(&batch) {
             wanted.answer = Some(answer);
@@ -76,7 +70,7 @@ impl Requests {
         self.wanted.get(&batch).is_some_and(|it| it.answer.is_none())
     }
 
-    /// The answer of the agent has come, perhaps when no call waits for it any more.
+    /// Notes the answer of the agent, which may come when no call waits for it any more.
     pub(super) fn heard(&mut self, batch: BatchId, now: Nanoseconds) {
         self.abandoned.remove(&batch);
         self.heard = now;
@@ -97,21 +91,20 @@ impl Requests {
         !self.abandoned.is_empty() || self.open().any(|(_, it)| it.way == Way::InFlight)
     }
 
-    /// The batch that the agent owes for the longest time, and for how long it has answered nothing since
-    /// that was requested.
+    /// The batch that the agent owes for the longest time, and the time for which it has answered nothing
+    /// since that was requested.
     pub(super) fn silent_for(&self, now: Nanoseconds) -> Option<(BatchId, Nanoseconds)> {
         let in_flight = self.open().filter(|(_, it)| it.way == Way::InFlight);
         let (batch, oldest) = in_flight.min_by_key(|(_, it)| it.since)?;
         Some((*batch, Nanoseconds(now.0.saturating_sub(oldest.since.max(self.heard).0))))
     }
 
-    /// The agent refused a batch.
     pub(super) fn refused(&mut self, batch: BatchId, way: Way) {
         self.abandoned.remove(&batch);
         self.set(batch, way);
     }
 
-    /// A batch is read because the agent does not answer; the answer may still come.
+    /// Lets a batch be read because the agent does not answer; the answer may still come.
     pub(super) fn abandon(&mut self, batch: BatchId) {
         self.abandoned.insert(batch);
         self.set(batch, Way::Read);
@@ -122,7 +115,7 @@ impl Requests {
         unsent.for_each(|it| it.way = Way::Read);
     }
 
-    /// No answer will come any more.
+    /// Lets all batches without an answer be read, because no answer will come any more.
     pub(super) fn read_all(&mut self) {
         self.abandoned.clear();
         let open = self.wanted.values_mut();
@@ -130,7 +123,7 @@ impl Requests {
         open.for_each(|it| it.way = Way::Read);
     }
 
-    /// A call reads its batch; returns the sample that the agent could not read, if it refused the batch.
+    /// Returns the sample that the agent could not read, if that is why it refused the batch.
     pub(super) fn begin_to_read(&mut self, batch: BatchId) -> Option<(SampleId, Fault)> {
         let wanted = self.wanted.get_mut(&batch)?;
         match std::mem::replace(&mut wanted.way, Way::Reading) {
@@ -139,7 +132,6 @@ impl Requests {
         }
     }
 
-    /// Whether a call shall read its batch now.
     pub(super) fn is_to_read(&self, batch: BatchId) -> bool {
         let wanted = self.wanted.get(&batch);
         wanted.is_some_and(|it| matches!(it.way, Way::Read | Way::Unreadable(..)))

@@ -33,7 +33,6 @@ struct Job {
     briefing: Briefing,
 }
 
-/// An agent that does what the test says.
 struct FakeAgent {
     server: Server,
     events: Receiver<ClientEvent>,
@@ -116,7 +115,6 @@ impl Job {
         Feed::new(Some(agent), self.cold(dataset), Form::Array(64), dataset, RANK)
     }
 
-    /// A feed that the agent has admitted.
     fn feed_of(&self, agent: &FakeAgent) -> (Feed, ConnectionId) {
         thread::scope(|scope| {
             let feed = scope.spawn(|| self.feed());

@@ -1,4 +1,4 @@
-//! What binds the classification: earlier decisions and the settings of the user.
+//! Constraints of the classification: earlier decisions and the settings of the user.
 
 use super::{
     machine::Machine,

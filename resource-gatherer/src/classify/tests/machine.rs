@@ -23,9 +23,9 @@ pub(super) struct Machine {
     rows: Vec<Row>,
     /// The best initiator of each node.
     best: Vec<usize>,
-    /// What the tiers of the whole host are.
+    /// The expected tiers of the whole host.
     pub(super) tiers: Vec<Vec<u32>>,
-    /// What the tiers as each initiator sees them are.
+    /// The expected tiers as each initiator sees them.
     pub(super) views: Vec<Vec<Vec<u32>>>,
 }
 
@@ -74,7 +74,7 @@ impl Machine {
         Self { inventory: inventory(2, false), ..machine }
     }
 
-    /// Huawei 2288H V7 with a CXL device; nobody published its bandwidths.
+    /// Huawei 2288H V7 with a CXL device, whose bandwidths are not published.
     pub(super) fn huawei() -> Self {
         Self::two_sockets("Huawei 2288H V7", [117.4, 184.3, 391.0, 561.7].map(|ns| (ns, None)))
     }
@@ -90,12 +90,11 @@ impl Machine {
         }
     }
 
-    /// What a perfect probe would report.
     pub(super) fn pairs(&self) -> Vec<Pair> {
         self.pairs_with(&mut |value| value)
     }
 
-    /// What a probe would report whose figures are off by a normal error of this share.
+    /// A report of a probe whose figures are off by a normal error of this share.
     pub(super) fn noisy_pairs(&self, share: f64, random: &mut SplitMix64) -> Vec<Pair> {
         self.pairs_with(&mut |value| value * (1.0 + share * normal(random)).max(0.1))
     }
@@ -136,7 +135,7 @@ pub(super) fn estimate(value: f64) -> Estimate {
     Estimate { low, high, samples: 20, converged: true, ..Estimate::stated(value) }
 }
 
-/// Nodes with CPUs, and one without behind them: a CXL device, or nothing that the kernel knows.
+/// Nodes with CPUs, followed by one without: a CXL device, or memory of a kind that the kernel does not know.
 fn inventory(with_cpus: u32, is_cxl: bool) -> Inventory {
     let fake = FakeSysroot::bare();
     let ids: Vec<u32> = (0..=with_cpus).collect();

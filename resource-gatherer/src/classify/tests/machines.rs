@@ -1,4 +1,4 @@
-//! What the rules make of real machines when every figure is exact.
+//! The tiers of real machines when every figure is exact.
 
 use super::{machine::Machine, *};
 use crate::{
@@ -6,7 +6,6 @@ use crate::{
     inventory::{KernelTier, Rated},
 };
 
-/// The tiers of the whole host, as numbers of nodes.
 pub(super) fn host_tiers(
     machine: &Machine,
     pairs: &[Pair],
@@ -18,7 +17,6 @@ pub(super) fn host_tiers(
     classify(&profiles).into_iter().map(of_nodes).collect()
 }
 
-/// The tiers as each initiator sees them.
 pub(super) fn seen(
     machine: &Machine,
     pairs: &[Pair],
@@ -109,7 +107,7 @@ fn rated(latency_ns: u64, gb_per_s: u64) -> Rated {
     }
 }
 
-/// What is said of a figure of a node: stated, measured, whether they differ.
+/// Stated value, measured value, and whether they differ, for one figure of a node.
 fn said(machine: &Machine, source: Source, figure: &str, node: u32) -> Option<(f64, f64, bool)> {
     let all = comparisons(&machine.inventory, &machine.pairs());
     let of = |it: &&crate::figures::Comparison| {

@@ -1,4 +1,4 @@
-//! The order of the tiers: one, whatever the order of the places, and never against their costs.
+//! The order of the tiers is the same for every order of the places, and never contradicts their costs.
 
 use super::*;
 
@@ -15,7 +15,6 @@ fn cost(places: &[Profile], tier: &[usize]) -> f64 {
     places[slowest(places, tier)].chunk_cost_ns().unwrap()
 }
 
-/// The number of the tier that holds a place.
 fn rank_of(tiers: &[Vec<usize>], place: usize) -> usize {
     tiers.iter().position(|tier| tier.contains(&place)).unwrap()
 }

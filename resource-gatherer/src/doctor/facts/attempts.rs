@@ -13,41 +13,32 @@ use tierfeed_numa_memory::attempts::{self, Call};
 
 use crate::{inventory::Inventory, sysroot::Sysroot};
 
-/// What came of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Attempt {
-    /// It was not tried.
     #[default]
     Untried,
-    /// The kernel did what was asked.
     Done,
-    /// The kernel refused, with this number of an error.
+    /// The kernel refused, with this error number.
     Refused(i32),
 }
 
-/// Whether files can be read and written by the kernel's rings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Rings {
-    /// It was not tried.
     #[default]
     Untried,
-    /// Rings work on this kernel.
     Usable,
     /// Built without them, or before Linux 5.1.
     NotInKernel,
     /// Turned off by `kernel.io_uring_disabled`, which has this value.
     Disabled(u32),
-    /// Refused by a filter.
     Filtered,
     /// Too little memory may be locked.
     LockedMemory,
     /// They lack operations of Linux 5.6.
     TooOld,
-    /// Something else, as the kernel says.
     Failed(String),
 }
 
-/// All attempts.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
     pub(super) calls: BTreeMap<Call, Attempt>,
@@ -57,7 +48,6 @@ pub(super) struct Tried {
 }
 
 impl Attempt {
-    /// Whether it worked.
     #[must_use]
     pub fn is_done(self) -> bool {
         self == Self::Done
@@ -70,7 +60,6 @@ impl Attempt {
             if [Errno::EPERM, Errno::EACCES].contains(&Errno::from_raw(number)))
     }
 
-    /// What the kernel said.
     #[must_use]
     pub fn said(self) -> String {
         match self {

@@ -24,25 +24,22 @@ use crate::{
     sysroot::Sysroot,
 };
 
-/// Folders of a dataset that are looked at for a file, and entries of each.
+/// Folders of a dataset that are searched for a file, at most, and entries of each.
 const FOLDERS_MAX: usize = 100;
 const ENTRIES_MAX: usize = 100;
 
 /// `RWF_DONTCACHE` of `linux/fs.h`.
 const DONT_CACHE: u32 = 0x80;
 
-/// How files below a path can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColdFiles {
-    /// The path, as it was given.
     pub path: PathBuf,
     /// The type of its file system, for instance `ext4`.
     pub file_system: String,
-    /// What is behind it.
     pub medium: Medium,
     /// Whether a read past the page cache works.
     pub direct: Attempt,
-    /// What such a read asks of memory and of its place in the file; `None` where there is none.
+    /// Alignment that such a read requires of memory and of the offset in the file, as far as it is known.
     pub alignment: Option<Alignment>,
     /// Whether a read can leave the page cache as it was (`RWF_DONTCACHE`).
     pub dont_cache: Attempt,
@@ -51,8 +48,8 @@ pub struct ColdFiles {
 }
 
 impl ColdFiles {
-    /// What is known of the files below `path`, which may be a file itself; tries nothing where there is
-    /// no file. `None` if nothing is mounted there.
+    /// Facts about the files below `path`, which may be a file itself; without a file there, nothing is
+    /// tried. `None` if nothing is mounted there.
     pub(super) fn look(mounts: &[Mount], path: &Path) -> Option<Self> {
         let absolute = fs::canonicalize(path).ok()?;
         let known = Self::untried(mounts, path, &absolute)?;
@@ -63,7 +60,7 @@ impl ColdFiles {
         })
     }
 
-    /// The same of a file of its own in a directory that others look at too.
+    /// The same, tried on a temporary file in the directory `path`, if this is the live machine.
     pub(super) fn example(sysroot: Sysroot<'_>, mounts: &[Mount], path: &Path) -> Option<Self> {
         let known = Self::untried(mounts, path, path)?;
         if !sysroot.is_live() {
@@ -92,7 +89,7 @@ impl ColdFiles {
         })
     }
 
-    /// Tries on `file`, of which nothing changes but whether it bypasses the page cache.
+    /// Tries the calls on `file`; all that changes is whether it bypasses the page cache.
     fn tried_on(self, file: &File) -> Self {
         let dont_cache = without_caching(file).into();
         let view = cached(file.as_fd(), Bytes(0), Bytes(1)).into();
@@ -114,7 +111,6 @@ fn without_caching(file: &File) -> io::Result<usize> {
     Ok(preadv2(file, &mut part, 0, ReadWriteFlags::from_bits_retain(DONT_CACHE))?)
 }
 
-/// Some regular file at `path` or below.
 fn first_file(path: &Path) -> Option<PathBuf> {
     if path.is_file() {
         return Some(path.to_owned());

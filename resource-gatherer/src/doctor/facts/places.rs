@@ -15,18 +15,14 @@ use crate::{
     sysroot::Sysroot,
 };
 
-/// A directory for chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
-    /// The path of it.
     pub path: PathBuf,
     /// The type of its file system, for instance `ext4`.
     pub file_system: String,
-    /// What is behind it.
     pub medium: Medium,
-    /// What the file system holds, and what of it is free for this user; `None` on a machine of files.
+    /// Size of the file system and free space for this user; `None` if the sysroot is not this machine.
     pub room: Option<(Bytes, Bytes)>,
-    /// Whether a file could be made.
     pub is_writable: Attempt,
     /// Whether a file could be opened past the page cache.
     pub direct: Attempt,
@@ -35,16 +31,15 @@ pub struct Directory {
 /// The folder in `/tmp` for sockets whose path in the run directory would be too long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketFolder {
-    /// The path of it.
     pub path: PathBuf,
-    /// Whether it belongs to this user.
+    /// Whether it is a directory of this user.
     pub is_ours: bool,
-    /// Who may what, as in `0o700`.
+    /// Permission bits, as in `0o700`.
     pub mode: u32,
 }
 
 impl Directory {
-    /// What is known of `path`; `None` if there is no such directory.
+    /// `None` if there is no such directory.
     pub(super) fn look(sysroot: Sysroot<'_>, mounts: &[Mount], path: &Path) -> Option<Self> {
         let place = sysroot.join(path);
         if !place.is_dir() {
@@ -72,7 +67,7 @@ impl Directory {
 }
 
 impl SocketFolder {
-    /// What is known of the folder; `None` if it is not there yet.
+    /// `None` if the folder does not exist yet.
     pub(super) fn look(sysroot: Sysroot<'_>) -> Option<Self> {
         let own = Uid::effective();
         let path = PathBuf::from(format!("/tmp/tierfeed-{own}"));

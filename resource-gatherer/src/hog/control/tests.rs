@@ -31,7 +31,7 @@ fn held() -> impl Strategy<Value = Bytes> {
     (0..32 * GIB / QUANTUM.0).prop_map(|quanta| Bytes(quanta * QUANTUM.0))
 }
 
-/// A machine whose others use what they use; a hog takes one look after the other.
+/// A machine on which the use by others is constant, and the hog takes one step after the other.
 struct Machine {
     total: u64,
     others: u64,

@@ -281,7 +281,8 @@ fn a_mount_has_the_medium_of_what_it_writes_to() {
     assert_eq!(mount(&machine("container"), "/").medium, Medium::Other, "the host's directory");
 }
 
-/// The script leaves out on purpose: the host's name, servers of network mounts.
+/// Clears what the capture script leaves out on purpose: the name of the host, options of network and overlay
+/// mounts, the path of the control group.
 fn without_secrets(mut inventory: Inventory) -> Inventory {
     inventory.host = String::new();
     for mount in &mut inventory.mounts {
@@ -340,7 +341,7 @@ mod damage {
         ]
     }
 
-    /// Numbers in the text become another one, so that the file stays well-formed.
+    /// Every number in the text is replaced by another one, so that the file stays well-formed.
     fn apply(damage: &Damage, content: &[u8]) -> Option<Vec<u8>> {
         match damage {
             Damage::Replaced(bytes) => Some(bytes.clone()),

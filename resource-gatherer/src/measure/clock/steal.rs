@@ -12,7 +12,6 @@ use crate::sysroot::{Sysroot, optional};
 /// Ticks per second in `/proc/stat` on every architecture that Linux runs on today.
 const TICK_NS: u64 = 10_000_000;
 
-/// What is stolen from some CPUs.
 #[derive(Debug, Clone)]
 pub(crate) struct Steal {
     stat: Option<PathBuf>,
@@ -20,14 +19,14 @@ pub(crate) struct Steal {
 }
 
 impl Steal {
-    /// Looks at `cpus` of a guest. Elsewhere nothing is stolen, and the file, which is long on a large
-    /// machine, is not read.
+    /// Looks at `cpus` if this is a guest. Elsewhere nothing is stolen, and the file, which is long on a
+    /// large machine, is not read.
     pub(crate) fn from(cpus: &[usize], sysroot: Sysroot<'_>) -> Self {
         let stat = is_guest(sysroot).then(|| sysroot.join("proc/stat"));
         Self { stat, cpus: cpus.to_vec() }
     }
 
-    /// What was stolen from each of the CPUs since they started, on average.
+    /// Stolen time since the CPUs started, on average over them.
     pub(crate) fn read(&self) -> Nanoseconds {
         let Some(text) = self.stat.as_deref().and_then(optional) else { return Nanoseconds(0) };
         let of = |cpu: &usize| ticks(&text, &format!("cpu{cpu} ")).map_or(0, |ticks| ticks.stolen);

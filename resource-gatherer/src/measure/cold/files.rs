@@ -18,23 +18,18 @@ use tierfeed_numa_memory::cached;
 
 use super::{Aim, ColdReads, Progress};
 
-/// So much is read of an extent.
+/// The most that is read of an extent.
 const EXTENT_MAX: u64 = 8 << 20;
 
-/// So much is read at once.
 const PIECE: usize = 1 << 20;
 
-/// Threads that read files at a time.
+/// Threads that read files at the same time.
 const FILES_AT_A_TIME: usize = 16;
 
-/// A part of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileExtent {
-    /// The file.
     pub path: PathBuf,
-    /// Where the part starts.
     pub offset: u64,
-    /// Its length.
     pub len: u64,
 }
 
@@ -97,8 +92,8 @@ fn read(extent: &FileExtent, progress: &Progress) -> io::Result<()> {
     Ok(())
 }
 
-/// How many of the `count` bytes that were read at `at` belong to what is read of an extent: a small sample is
-/// one of many in the unit that direct I/O reads, and the store gives samples no faster for that.
+/// How many of the `count` bytes that were read at `at` belong to the extent. A small sample is one of many
+/// in the unit that direct I/O reads, and the store gives samples no faster for that.
 fn wanted(extent: &FileExtent, at: u64, count: u64) -> Bytes {
     let end = extent.offset.saturating_add(extent.len.min(EXTENT_MAX));
     Bytes(end.min(at + count).saturating_sub(extent.offset.max(at)))
@@ -111,7 +106,7 @@ fn bypasses_page_cache(file: &File) -> io::Result<bool> {
     Ok(is_aligned && direct::set_caching(file, Caching::Bypassed).is_ok())
 }
 
-/// Refuses what the page cache would answer: its rate is not that of the store.
+/// Refuses an extent that the page cache holds: the rate would not be that of the store.
 fn refuse_cached(file: &File, extent: &FileExtent) -> io::Result<()> {
     let refused = |why: String| io::Error::new(io::ErrorKind::Unsupported, why);
     let len = Bytes(extent.len.min(EXTENT_MAX));

@@ -26,23 +26,19 @@ use crate::{
     },
 };
 
-/// How many blocks of 1 MiB are in flight.
 const SEQUENTIAL_DEPTH: u32 = 8;
-/// How many blocks make a sample of a sequential rate: so many that the burst in which the blocks in
-/// flight arrive matters little.
+/// Blocks in a sample of a sequential rate: so many that the burst in which the blocks in flight arrive
+/// matters little.
 const BLOCKS_PER_LAP_MAX: u64 = 16;
-/// How many blocks the buffers hold together: more than a last-level cache on most machines.
+/// Blocks in the buffers together: more than a last-level cache on most machines.
 pub(super) const BUFFER_COUNT: usize = 64;
 
-/// A file in the directory and what is needed to run jobs on it.
 pub(super) struct Bench {
     pub(super) file: DirectFile,
     pub(super) engine: Engine,
-    /// What of the file is written.
+    /// The length of the file that is written.
     pub(super) len: u64,
-    /// Everything that was written.
     pub(super) written: u64,
-    /// How long a job may take.
     pub(super) time: Nanoseconds,
     buffers: VecDeque<AlignedBuffer>,
     random: SplitMix64,
@@ -69,12 +65,11 @@ impl Bench {
         Ok(rate)
     }
 
-    /// Writes the file again.
     pub(super) fn rewrite(&mut self) -> Result<Option<Estimate>, DirectoryError> {
         Ok(self.write_in_order(Bytes(0))?.0)
     }
 
-    /// The rate, and how much was written: up to the length of the file, at least `min`.
+    /// The rate, and the bytes written: up to the length of the file, at least `min`.
     fn write_in_order(&mut self, min: Bytes) -> Result<(Option<Estimate>, u64), DirectoryError> {
         let job = Job { kind: Kind::Write, block: BLOCK, depth: SEQUENTIAL_DEPTH };
         let mut laps = self.laps();
@@ -221,11 +216,9 @@ fn until_enough(laps: &Laps) -> ControlFlow<()> {
     if laps.cell.wants_more() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }
 
-/// How narrow the interval of a random rate shall be.
 const HALF_WIDTH: f64 = 0.03;
 const WINDOW_MAX: Nanoseconds = Nanoseconds(1_000_000_000);
 
-/// What random access came to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RandomRate {
     pub(super) access: RandomAccess,

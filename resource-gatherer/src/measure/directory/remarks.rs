@@ -9,7 +9,6 @@ use crate::{
     inventory::mount::{Medium, Mount},
 };
 
-/// What the mount says.
 pub(super) fn of_mount(mount: &Mount) -> Option<String> {
     let file_system = mount.file_system.as_str();
     let source = &mount.source;
@@ -33,7 +32,6 @@ pub(super) fn of_mount(mount: &Mount) -> Option<String> {
     None
 }
 
-/// What the way of access says.
 pub(super) fn of_access(access: Access, medium: Medium) -> Option<String> {
     (access == Access::Buffered && medium != Medium::Memory).then(|| {
         "direct I/O is refused, so reads go through the page cache, dropped before them: caches \
@@ -42,7 +40,6 @@ pub(super) fn of_access(access: Access, medium: Medium) -> Option<String> {
     })
 }
 
-/// What the engine says.
 pub(super) fn of_engine(medium: Medium) -> Option<String> {
     (medium == Medium::Memory).then(|| {
         "at depths above one, requests are handed to threads, which costs more than to copy 4 KiB"
@@ -50,7 +47,6 @@ pub(super) fn of_engine(medium: Medium) -> Option<String> {
     })
 }
 
-/// What the length of the file says.
 pub(super) fn of_length(written: Bytes, wanted: Bytes) -> Option<String> {
     (written < wanted).then(|| {
         format!(

@@ -21,7 +21,7 @@ use crate::measure::{
     random::SplitMix64,
 };
 
-/// Tells a measurement to end. Clones are one.
+/// Tells a measurement to end. All clones share one signal.
 #[derive(Debug, Clone, Default)]
 pub struct Abort(Arc<AtomicBool>);
 
@@ -36,26 +36,19 @@ impl Abort {
     }
 }
 
-/// What is done with blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job {
     pub(super) kind: Kind,
-    /// The length of a block.
     pub(super) block: usize,
-    /// How many blocks are in flight.
     pub(super) depth: u32,
 }
 
-/// The end of an operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival {
-    /// When it was seen.
     pub(super) at: Nanoseconds,
-    /// How long it took from the request.
     pub(super) latency: Nanoseconds,
 }
 
-/// Blocks in flight on one file.
 pub(super) struct Stream<'bench> {
     job: Job,
     file: &'bench DirectFile,
@@ -66,7 +59,7 @@ pub(super) struct Stream<'bench> {
 }
 
 impl<'bench> Stream<'bench> {
-    /// `buffers` are at least as many as the depth, each as long as a block.
+    /// `buffers` must be at least as many as the depth, each as long as a block.
     pub(super) fn new(
         job: Job,
         engine: Engine,
@@ -100,7 +93,7 @@ impl<'bench> Stream<'bench> {
         }
     }
 
-    /// Whether there was another place.
+    /// Returns false once `place` gives no more.
     fn push(
         &mut self,
         place: &mut dyn FnMut(&mut AlignedBuffer) -> io::Result<Option<u64>>,
@@ -136,7 +129,7 @@ impl<'bench> Stream<'bench> {
     }
 }
 
-/// `count` blocks of random bytes that do not compress.
+/// Blocks of random bytes, which do not compress.
 pub(super) fn random_blocks(
     count: usize,
     len: usize,
@@ -159,7 +152,6 @@ pub(super) fn stamp(block: &mut AlignedBuffer, random: &mut SplitMix64) {
     }
 }
 
-/// The length of a random access.
 pub(super) const RANDOM_BLOCK: usize = 4096;
 
 /// The start of one of the blocks of the first `len` bytes, which hold at least one.

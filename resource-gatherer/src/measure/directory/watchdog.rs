@@ -13,12 +13,9 @@ use std::{
 
 use tierfeed_core::units::Nanoseconds;
 
-/// Why there is no result.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It took longer than allowed.
     Expired,
-    /// There is no thread to do it.
     Thread(io::Error),
 }
 

@@ -23,8 +23,8 @@ pub(crate) const PIECE: Bytes = Bytes(64 << 10);
 
 pub(super) const WORD_BYTES: usize = size_of::<u64>();
 
-/// What the arrays hold: a value whose bits are not all zero, because some processors treat lines of
-/// zeros in a special way, and which stays small under the kernels.
+/// The value in the arrays: its bits are not all zero, because some processors treat lines of zeros in a
+/// special way, and it stays small under the kernels.
 const CONTENT: f64 = 1.0;
 
 /// Three arrays of equal length; a copy needs two.
@@ -56,7 +56,7 @@ impl Arrays {
         Ok(Self { to: filled(to, len)?, first: filled(from, len)?, second: None })
     }
 
-    /// What of them lies in huge pages, and how much they are; `None` if the kernel does not tell.
+    /// Bytes in huge pages, and all bytes; `None` if the kernel does not tell.
     pub(super) fn huge_page_bytes(&self) -> Option<(u64, u64)> {
         let all = [Some(&self.to), Some(&self.first), self.second.as_ref()];
         let mut sum = (0, 0);
@@ -67,7 +67,6 @@ impl Arrays {
         Some(sum)
     }
 
-    /// The arrays cut into blocks, for so many threads.
     pub(crate) fn shared_blocks(&mut self, threads: usize) -> SharedBlocks<'_> {
         let words = usize::try_from(BLOCK.0).expect("a block fits in memory") / WORD_BYTES;
         let second = self.second.as_ref().map_or(&[][..], Anonymous::words);
@@ -110,26 +109,24 @@ pub(super) fn verified(
     }
 }
 
-/// The blocks, and what the threads on them tell each other.
 #[derive(Debug)]
 pub(crate) struct SharedBlocks<'a> {
     blocks: Vec<Mutex<Block<'a>>>,
-    /// The next block, counted on and on.
+    /// The next block. It only grows; the index of the block is its remainder.
     cursor: AtomicUsize,
     /// The pass ends before this block.
     end: AtomicUsize,
-    /// How many threads came to the gate since the start.
+    /// Threads that came to the gate since the start.
     arrived: AtomicUsize,
     progress: Vec<Count>,
 }
 
-/// How far a thread is, on a cache line (and its neighbour) of its own.
+/// The progress of a thread, on a cache line (and its neighbour) of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Count(AtomicUsize);
 
 impl SharedBlocks<'_> {
-    /// How many blocks there are.
     pub(crate) fn block_count(&self) -> usize {
         self.blocks.len()
     }
@@ -165,7 +162,7 @@ impl SharedBlocks<'_> {
         work(&mut block.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// How many threads came to the gate so far; only while none is on its way there.
+    /// Threads that came to the gate so far; call it only while none is on its way there.
     pub(super) fn arrivals(&self) -> usize {
         self.arrived.load(Ordering::Acquire)
     }
@@ -185,12 +182,11 @@ impl SharedBlocks<'_> {
         }
     }
 
-    /// Tells that thread `thread` has done one more piece.
     pub(super) fn count_piece(&self, thread: usize) {
         self.progress[thread].0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many pieces all threads have done since the start.
+    /// Pieces that all threads have done since the start.
     pub(super) fn pieces(&self) -> usize {
         self.progress.iter().map(|thread| thread.0.load(Ordering::Relaxed)).sum()
     }

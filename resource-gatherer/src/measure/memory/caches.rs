@@ -17,19 +17,15 @@ use crate::{
     measure::{allotment::Allotment, clock::Clock, sampler},
 };
 
-/// One latency of the sweep.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Reading {
-    /// What was walked over.
     pub(super) footprint: Bytes,
     /// The best of a few short runs.
     pub(super) latency_ns: f64,
 }
 
-/// What the sweep says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Knee {
-    /// What the caches hold.
     pub(super) cache: Bytes,
     /// Whether latency still grew at the end, so that the caches may hold more than was walked over.
     pub(super) is_open: bool,
@@ -77,7 +73,7 @@ fn read(place: Locality, footprint: Bytes, clock: &mut impl Clock) -> Result<f64
     Ok(to_f64(best) / to_f64(hops))
 }
 
-/// What `readings` say about caches in front of memory of which a load takes `memory_ns`.
+/// Finds the caches in front of memory of which a load takes `memory_ns`.
 pub(super) fn knee(readings: &[Reading], memory_ns: f64) -> Option<Knee> {
     let last = readings.last()?;
     let is_cached = |reading: &&Reading| reading.latency_ns < CACHED_MAX * memory_ns;

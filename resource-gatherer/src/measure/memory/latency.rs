@@ -24,10 +24,9 @@ use crate::{
     },
 };
 
-/// The stride of [`ChainShape::tlb_local`] over a cache line.
+/// The stride of [`ChainShape::tlb_local`] in cache lines.
 const STRIDE_LINES: u64 = ChainShape::tlb_local(0).stride.0 / LINE_BYTES as u64;
 
-/// Which of the two latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Walk {
     /// Near hops on huge pages.
@@ -36,24 +35,24 @@ pub(crate) enum Walk {
     Random,
 }
 
-/// The chains, each with how many hops make a sample.
+/// The chains, each with the number of hops in a sample.
 #[derive(Debug)]
 pub(crate) struct Walks {
     local: (Chain, u64),
     random: Option<(Chain, u64)>,
 }
 
-/// The buffer of a chain that needs `footprint` of the caches.
+/// The length of the buffer for a chain with this footprint.
 pub(super) fn buffer_of(footprint: Bytes) -> Bytes {
     Bytes(footprint.0.saturating_mul(STRIDE_LINES))
 }
 
-/// What a chain in `buffer` needs of the caches.
+/// The footprint of a chain in a buffer of this length.
 pub(super) fn footprint_of(buffer: Bytes) -> Bytes {
     Bytes(buffer.0 / STRIDE_LINES)
 }
 
-/// A chain near enough for the TLB, and what of its buffer lies in huge pages, if the kernel tells.
+/// A chain near enough for the TLB, and the bytes of its buffer in huge pages, if the kernel tells.
 pub(super) fn local_chain(
     place: Locality,
     len: Bytes,
@@ -84,7 +83,6 @@ impl Walks {
         Self { local: calibrated(local), random: random.map(calibrated) }
     }
 
-    /// The latency of `walk`, of which a sample takes `time`.
     pub(crate) fn latency(&self, walk: Walk, time: Estimate) -> Estimate {
         let (_, hops) = match (walk, &self.random) {
             (Walk::Random, Some(random)) => random,
@@ -93,22 +91,19 @@ impl Walks {
         time.divided_by(to_f64(*hops))
     }
 
-    /// The near chain, for use under load.
     pub(crate) fn into_local(self) -> Chain {
         self.local.0
     }
 }
 
-/// The cells of `walks` for `time` each.
 pub(crate) fn cells(walks: &[Walk], time: Nanoseconds) -> Vec<(Walk, Cell)> {
     let rule = StopRule { half_width: HALF_WIDTH, samples_min: 10, samples_max: 100, time };
     walks.iter().map(|walk| (*walk, Cell::new(rule, Occupation::Computes))).collect()
 }
 
-/// What the interval of an idle latency is narrowed to.
 pub(crate) const HALF_WIDTH: f64 = 0.01;
 
-/// How many hops take about `time`, by a short trial.
+/// The number of hops that take about `time`, by a short trial.
 pub(super) fn hops_for(chain: &mut Chain, clock: &mut impl Clock, time: Nanoseconds) -> u64 {
     const TRIAL_HOPS: u64 = 16 * 1024;
     let trial = sampler::time(clock, || {

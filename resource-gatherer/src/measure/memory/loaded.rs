@@ -33,23 +33,18 @@ use crate::{
     },
 };
 
-/// What the interval of a loaded latency is narrowed to.
 const HALF_WIDTH: f64 = 0.03;
 
-/// One point that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Asked {
     generators: usize,
-    /// The pause behind each piece, as a multiple of what the piece takes.
+    /// The pause after each piece, as a multiple of the time for the piece.
     pause: f64,
 }
 
-/// The chain whose latency is taken, and for how long.
 pub(super) struct LoadedChain<'a> {
     pub(super) chain: &'a mut Chain,
-    /// How long a window is.
     pub(super) window: Nanoseconds,
-    /// The longest that one point may take.
     pub(super) point: Nanoseconds,
 }
 
@@ -146,7 +141,6 @@ fn judged(point: LoadedPoint, generated: Sample) -> LoadedPoint {
     LoadedPoint { latency_ns: Estimate { contended, ..point.latency_ns }, ..point }
 }
 
-/// What one round of the pause takes.
 fn spin_round_ns(clock: &mut impl Clock) -> f64 {
     const ROUNDS: u32 = 10_000;
     const RUNS: usize = 5;
@@ -186,7 +180,7 @@ fn summary(traffic: Traffic, mut points: Vec<LoadedPoint>) -> LoadedLatency {
     LoadedLatency { at_50_percent_ns, at_80_percent_ns, at_90_percent_ns, ..curve }
 }
 
-/// The traffic at which latency first reaches `limit_ns`, on the straight line between two points.
+/// The traffic at which latency first reaches `limit_ns`, interpolated between two points.
 fn knee(points: &[LoadedPoint], limit_ns: f64) -> Option<f64> {
     let latency = |point: &LoadedPoint| point.latency_ns.median;
     let (a, b) = points

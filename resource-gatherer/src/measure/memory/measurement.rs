@@ -30,35 +30,34 @@ use crate::{
     },
 };
 
-/// How much of the time the bandwidth gets that a tier needs. It comes first: chains beyond large caches may take
-/// all of the time of a busy machine.
+/// The share of the time for the bandwidth that a tier needs. It comes first: chains beyond large caches may
+/// take all of the time of a busy machine.
 const BANDWIDTH_SHARE: (u64, u64) = (1, 4);
 
-/// How much of what is left then the chains for latency may get, and latency itself.
+/// The share of what is left after that for latency, including making its chains.
 const LATENCY_SHARE: (u64, u64) = (1, 3);
 
-/// How much of that the chain may take to be made.
+/// The share of that for making the chain.
 const CHAIN_SHARE: f64 = 0.3;
 
-/// Several times what any TLB reaches with small pages.
+/// Several times the reach of any TLB with small pages.
 const RANDOM_MIN: Bytes = Bytes::mib(64);
 
-/// So often the idle latency is taken on however busy a machine: tiers hang on it.
+/// The idle latency is taken at least this often on however busy a machine: tiers depend on it.
 const SAMPLES_MIN: usize = 5;
 
-/// What is made to see how fast memory is touched.
+/// Length of the chain that is made to see how fast memory is touched.
 const TRIAL: Bytes = Bytes::mib(32);
 
-/// How much of what is left then finding the caches may take.
+/// The share of what is then left for finding the caches.
 const CACHES_SHARE: (u64, u64) = (1, 5);
 
-/// How much of the time the arrays may take to be touched.
+/// The share of the time for touching the arrays.
 const ARRAYS_SHARE: f64 = 0.2;
 
-/// The time of the curves beside that of the batches.
+/// The weight of the curves beside the weights of the batches.
 const CURVES_WEIGHT: u64 = 4;
 
-/// One pair being measured.
 pub(super) struct Measurement<'a, C> {
     task: &'a Task<'a>,
     cores: &'a [usize],
@@ -66,18 +65,18 @@ pub(super) struct Measurement<'a, C> {
     clock: &'a mut C,
     caches: Caches,
     knee: Option<Knee>,
-    /// Why the caches held too much of the buffers, if they did.
+    /// The reason why the caches held too much of the buffers, if they did.
     bound: Option<String>,
-    /// How fast memory is touched for the first time.
+    /// The rate at which memory is touched for the first time.
     touched_bytes_per_s: f64,
-    /// What lies in huge pages, and of how much; `None` once the kernel did not tell.
+    /// Bytes in huge pages, and all bytes; `None` once the kernel did not tell.
     huge: Option<(u64, u64)>,
     pair: figures::Pair,
     skipped: Vec<Skipped>,
 }
 
 impl<'a, C: Clock> Measurement<'a, C> {
-    /// The calling thread runs on the first of `cores`, of which `clock` tells.
+    /// The calling thread runs on the first of `cores`, whose clock `clock` is.
     pub(super) fn new(
         task: &'a Task<'a>,
         cores: &'a [usize],
@@ -105,7 +104,7 @@ impl<'a, C: Clock> Measurement<'a, C> {
         }
     }
 
-    /// Measures everything for which there is time. `begin` is told each part before it begins.
+    /// Measures everything for which there is time. `begin` is called before each part.
     pub(super) fn run(mut self, begin: &dyn Fn(Part)) -> Result<Outcome, MemoryError> {
         begin(Part::Bandwidth);
         self.settle_caches();
@@ -168,7 +167,6 @@ impl<'a, C: Clock> Measurement<'a, C> {
         Ok(walks.into_local())
     }
 
-    /// How long the chain shall be that one core walks.
     fn chain_len(&mut self, allotment: Allotment<'_>) -> Result<Bytes, MemoryError> {
         let (cache, side_cache) = (self.caches.one.0, self.side_cache());
         let times = |count: u64| buffer_of(Bytes((count * cache).max(side_cache)));
@@ -177,7 +175,6 @@ impl<'a, C: Clock> Measurement<'a, C> {
         Ok(self.len_between(least, times(4), allowed, (allotment, CHAIN_SHARE)))
     }
 
-    /// How long each of the three arrays shall be that all cores share.
     fn array_len(&mut self) -> Result<Bytes, MemoryError> {
         let (caches, side_cache) = (self.caches.all.0, self.side_cache());
         let times = |count: u64| Bytes((count * caches).max(side_cache));
@@ -185,8 +182,7 @@ impl<'a, C: Clock> Measurement<'a, C> {
         Ok(self.len_between(times(2), times(4), allowed, share))
     }
 
-    /// `most`, or less, but not below `least`, where memory is touched so slowly that it would take more than
-    /// a share of the time.
+    /// `most`, or less where touching it would take more than a share of the time, but not below `least`.
     fn len_between(
         &mut self,
         least: Bytes,
@@ -208,7 +204,7 @@ impl<'a, C: Clock> Measurement<'a, C> {
         2 * self.task.pair.target.memory_side_cache_bytes
     }
 
-    /// A chain, and what of it lies in huge pages. Notes how fast it was made.
+    /// A chain, and the bytes of it in huge pages. Notes how fast it was made.
     fn local_chain(&mut self, len: Bytes) -> Result<(Chain, Option<Bytes>), MemoryError> {
         let begun = self.now();
         let made = latency::local_chain(self.place, len)?;
@@ -217,7 +213,7 @@ impl<'a, C: Clock> Measurement<'a, C> {
         Ok(made)
     }
 
-    /// As long as the other, within its own limit, or as long as there is time for.
+    /// A chain as long as the other, within its own limit, or as long as there is time for.
     fn random_chain(
         &mut self,
         len: Bytes,
@@ -235,8 +231,8 @@ impl<'a, C: Clock> Measurement<'a, C> {
         latency::random_chain(self.place, whole_units(wanted.min(possible))).map(Some)
     }
 
-    /// Finds what the caches of the initiator really hold, if that is not known yet. Then whether they held too
-    /// much of the chain.
+    /// Finds the real size of the initiator's caches, if that is not known yet, and then whether they held
+    /// too much of the chain.
     fn find_caches(&mut self, footprint: Bytes, idle: Estimate) {
         if self.knee.is_none() {
             let now = self.now();
@@ -258,7 +254,6 @@ impl<'a, C: Clock> Measurement<'a, C> {
         self.note_bound(bound(footprint, self.caches.one));
     }
 
-    /// What the caches hold, as far as it is known now.
     fn settle_caches(&mut self) {
         let stated = sizing::stated(self.task.inventory, self.task.pair.initiator);
         self.caches = self
@@ -267,7 +262,8 @@ impl<'a, C: Clock> Measurement<'a, C> {
         self.pair.cache_bytes = self.caches.all.0;
     }
 
-    /// The bandwidths, and between them the latencies. The outer error is one before anything was measured.
+    /// Measures the bandwidths, and between them the latencies. The outer error means that nothing was
+    /// measured.
     fn with_arrays(
         &mut self,
         begin: &dyn Fn(Part),

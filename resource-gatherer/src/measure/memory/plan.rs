@@ -14,7 +14,7 @@ use crate::figures::Traffic;
 /// Cells that are taken in turns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Batch {
-    /// What it is for, to name it where it is left out.
+    /// Names the batch where it is left out.
     pub(super) name: &'static str,
     /// Every kind of traffic with a number of threads.
     pub(super) cells: Vec<(Traffic, usize)>,
@@ -24,7 +24,7 @@ pub(super) struct Batch {
     pub(super) is_needed: bool,
 }
 
-/// What the figures of a tier and the choice of stores are made of.
+/// The traffic that the figures of a tier, and the choice of stores, are made of.
 const FIRST: [Traffic; 6] = [
     Traffic::Read,
     Traffic::Write,
@@ -37,7 +37,7 @@ const FIRST: [Traffic; 6] = [
 const REST: [Traffic; 5] =
     [Traffic::Scale, Traffic::Add, Traffic::Mix3To1, Traffic::Mix2To1, Traffic::Mix1To1];
 
-/// The bandwidth of a node with `cores`, what matters most first.
+/// The bandwidth of a node with `cores`, in order of importance.
 pub(super) fn batches(cores: usize) -> Vec<Batch> {
     let sweep = thread_counts(cores);
     let ends: Vec<usize> =

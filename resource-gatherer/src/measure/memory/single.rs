@@ -54,53 +54,41 @@ use crate::{
     sysroot::{ReadError, Sysroot},
 };
 
-/// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// The node whose CPUs run the kernel.
     pub initiator: u32,
-    /// The node whose memory it runs on.
     pub target: u32,
-    /// Which figure is taken.
     pub subject: Subject,
     /// The length of each buffer, at least 2 MiB: one for a latency, three for a bandwidth.
     pub buffer: Bytes,
-    /// How long one sample shall take.
     pub sample: Nanoseconds,
     /// The longest that all samples may take together.
     pub time: Nanoseconds,
 }
 
-/// A figure of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// A dependent load, TLB-local, on huge pages; in nanoseconds.
     IdleLatency,
     /// A dependent load anywhere, on small pages; in nanoseconds.
     RandomLatency,
-    /// Bytes per second as STREAM counts them: what is read and what is written.
+    /// Bytes per second as STREAM counts them, reads and writes together.
     Bandwidth {
-        /// The kind of traffic.
         traffic: Traffic,
-        /// By how many threads, each on a core of its own.
+        /// Each on a core of its own.
         threads: usize,
     },
 }
 
-/// Why there is no figure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SingleError {
-    /// The machine cannot be described.
     #[error(transparent)]
     Inventory(#[from] ReadError),
-    /// There is no such node.
     #[error("this host has no NUMA node {0}")]
     NoNode(u32),
-    /// The memory cannot be measured.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// No thread could be started to measure on.
     #[error("cannot start a thread to measure on: {0}")]
     Thread(#[source] io::Error),
 }

@@ -8,7 +8,6 @@ use crate::inventory::{Inventory, node::Node};
 /// Chains and arrays are multiples of this: whole huge pages, whole groups, whole blocks.
 const BUFFER_UNIT: Bytes = Bytes(2 << 20);
 
-/// What the last-level caches hold.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caches {
     /// One of them, which one core sees.
@@ -17,7 +16,7 @@ pub(super) struct Caches {
     pub(super) all: Bytes,
 }
 
-/// What the kernel, or the hypervisor below it, says of the last-level caches of `node`.
+/// Sizes as the kernel, or the hypervisor below it, states them.
 pub(super) fn stated(inventory: &Inventory, node: &Node) -> Caches {
     let local =
         || inventory.caches.iter().filter(|it| it.cpus.iter().any(|cpu| node.cpus.contains(cpu)));
@@ -27,14 +26,14 @@ pub(super) fn stated(inventory: &Inventory, node: &Node) -> Caches {
     Caches { one: Bytes(one), all: Bytes(inventory.last_level_cache_bytes(node)) }
 }
 
-/// What the caches hold: a hypervisor's statement counts for nothing beside the knee.
+/// A hypervisor's statement counts for nothing beside the knee.
 pub(super) fn effective(stated: Caches, knee: Knee, is_guest: bool) -> Caches {
     let one = if is_guest { knee.cache } else { knee.cache.max(stated.one) };
     let count = stated.all.0.checked_div(stated.one.0).unwrap_or(1).max(1);
     Caches { one, all: Bytes(one.0 * count) }
 }
 
-/// What is wrong with a buffer that the caches hold too much of.
+/// `Some` reason if the caches hold too much of the buffer.
 pub(super) fn bound(buffer: Bytes, cache: Bytes) -> Option<String> {
     (buffer.0 < 2 * cache.0).then(|| {
         format!("cache bound: buffers of {buffer} are less than twice the caches of {cache}")

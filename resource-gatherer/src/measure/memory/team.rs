@@ -45,21 +45,17 @@ pub(crate) struct Team<'shared> {
     last: Vec<Lap>,
 }
 
-/// A timed run over some blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pass {
     pub(crate) traffic: Traffic,
-    /// By how many threads, at most [`Team::size`].
+    /// At most [`Team::size`].
     pub(crate) threads: usize,
-    /// How many blocks altogether.
     pub(crate) blocks: usize,
 }
 
-/// What the interval of a bandwidth is narrowed to.
 const HALF_WIDTH: f64 = 0.02;
 
 impl Pass {
-    /// A cell for its samples, for `time`.
     pub(crate) fn cell(self, time: Nanoseconds) -> Cell {
         let alone = self.threads == 1;
         let occupation = if alone { Occupation::Computes } else { Occupation::ComputesTogether };
@@ -67,12 +63,10 @@ impl Pass {
         Cell::new(rule, occupation)
     }
 
-    /// The rate, if the pass takes `time` nanoseconds.
     pub(crate) fn rate(self, time: Estimate) -> Estimate {
         time.per_second(to_f64(work::block_bytes(self.traffic)) * to_f64(self.blocks as u64))
     }
 
-    /// What the report says of it, if it takes `time` nanoseconds.
     pub(super) fn bandwidth(self, time: Estimate) -> Bandwidth {
         let bytes_per_s = self.rate(time).rounded();
         Bandwidth {
@@ -100,7 +94,6 @@ pub(crate) fn with_team<T>(
     })
 }
 
-/// What a thread is to do.
 #[derive(Debug, Clone, Copy)]
 enum Order {
     /// Take part in the open pass, which begins when `target` threads came to the gate.
@@ -109,17 +102,15 @@ enum Order {
     Load(Load),
 }
 
-/// Traffic that goes on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) traffic: Traffic,
-    /// By how many threads beside the one that measures.
+    /// Threads beside the one that measures.
     pub(crate) generators: usize,
-    /// Rounds of a spin loop behind each piece.
+    /// Rounds of a spin loop after each piece.
     pub(crate) delay_rounds: u32,
 }
 
-/// When one thread ran, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Lap {
     start: Nanoseconds,
@@ -156,22 +147,19 @@ impl<'shared> Team<'shared> {
         Ok(team)
     }
 
-    /// How many blocks the arrays have.
     pub(crate) fn block_count(&self) -> usize {
         self.shared.block_count()
     }
 
-    /// How many threads there are, the calling one included.
     pub(crate) fn size(&self) -> usize {
         self.begin.len() + 1
     }
 
-    /// How many pieces of traffic were made since the start.
     pub(crate) fn pieces(&self) -> usize {
         self.shared.pieces()
     }
 
-    /// How many blocks make a sample of about `time`, by a pass that counts for nothing.
+    /// The pass with as many blocks as take about `time`, by a trial that counts for nothing.
     pub(crate) fn calibrated(&mut self, pass: Pass, time: Nanoseconds) -> Pass {
         const TRIAL_BLOCKS_EACH: usize = 4;
         let trial = Pass { blocks: pass.threads * TRIAL_BLOCKS_EACH, ..pass };
@@ -186,7 +174,8 @@ impl<'shared> Team<'shared> {
         Pass { blocks, ..pass }
     }
 
-    /// Runs `while_loaded` while others make traffic, and tells what the one that ran least got of the CPU.
+    /// Runs `while_loaded` while other threads make traffic. In the sample the thread that ran least counts
+    /// for all.
     pub(crate) fn load<T>(
         &mut self,
         load: Load,
@@ -244,7 +233,6 @@ impl Drop for Team<'_> {
     }
 }
 
-/// A thread of the team.
 struct Worker<'shared> {
     shared: &'shared SharedBlocks<'shared>,
     halt: &'shared AtomicBool,

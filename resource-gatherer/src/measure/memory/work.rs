@@ -14,7 +14,6 @@ use super::arrays::{BLOCK, Block, PIECE, WORD_BYTES};
 use crate::figures::{Traffic, estimate::to_f64};
 
 impl Traffic {
-    /// All kinds of traffic.
     pub const ALL: [Self; 11] = [
         Self::Read,
         Self::Write,
@@ -29,7 +28,6 @@ impl Traffic {
         Self::Mix1To1,
     ];
 
-    /// Whether it stores past the caches.
     #[must_use]
     pub fn is_non_temporal(self) -> bool {
         matches!(self, Self::WriteNonTemporal | Self::CopyNonTemporal)
@@ -71,7 +69,6 @@ pub(crate) fn block_bytes(traffic: Traffic) -> u64 {
     bytes(moved(traffic, words(BLOCK.0)))
 }
 
-/// Bytes that the program moves on one piece of a block.
 pub(crate) fn piece_bytes(traffic: Traffic) -> u64 {
     bytes(moved(traffic, words(PIECE.0)))
 }
@@ -92,12 +89,11 @@ fn words(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a block fits in memory") / WORD_BYTES
 }
 
-/// Does it to a whole block.
 pub(super) fn on_block(traffic: Traffic, block: &mut Block<'_>) {
     run(traffic, block.to, block.first, block.second);
 }
 
-/// Does it to a block, piece by piece, with `after` behind each.
+/// Works on a block piece by piece, with `after` behind each.
 pub(super) fn on_pieces(traffic: Traffic, block: &mut Block<'_>, mut after: impl FnMut()) {
     let len = words(PIECE.0);
     let mut second = block.second.chunks(len);

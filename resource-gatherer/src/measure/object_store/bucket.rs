@@ -8,11 +8,11 @@ use tokio_stream::StreamExt as _;
 
 use super::{ObjectStoreError, Request, error::Failure};
 
-/// How many objects are looked at: more would only make listing longer.
+/// The most objects that are looked at: more would only make listing longer.
 const OBJECTS_MAX: usize = 256;
 
-/// Few repetitions and a short wait: what a request really takes is measured, and who waits for a wrong
-/// endpoint shall not wait for minutes.
+/// Few retries and a short wait: the real time of a request is measured, and a wrong endpoint must not cost
+/// minutes.
 const PATIENCE: Patience = Patience {
     connect: Duration::from_secs(5),
     silence: Duration::from_secs(30),
@@ -21,7 +21,6 @@ const PATIENCE: Patience = Patience {
     pause: Duration::from_millis(100),
 };
 
-/// A place in an object store.
 pub(super) struct Bucket {
     client: Client,
     pub(super) store: Arc<dyn ObjectStore>,
@@ -91,7 +90,6 @@ impl Bucket {
     }
 }
 
-/// An object to read.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) path: Path,

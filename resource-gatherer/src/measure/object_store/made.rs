@@ -14,12 +14,12 @@ use super::{
 };
 use crate::measure::random::SplitMix64;
 
-/// How many are made: enough that no cache of a server needs to hold all.
+/// Enough that no cache of a server needs to hold all.
 const COUNT: u64 = 4;
 /// Above this, stores ask for uploads in parts.
 const LEN_MAX: u64 = 64 << 20;
 
-/// What was made and is not removed yet.
+/// Objects that were made and are not removed yet.
 #[derive(Debug, Default)]
 pub(super) struct Made(Vec<Path>);
 
@@ -47,7 +47,7 @@ impl Made {
         Ok(objects)
     }
 
-    /// Removes everything; says what is left behind.
+    /// Removes everything; returns what is left behind.
     pub(super) async fn remove(&mut self, bucket: &Bucket) -> Vec<String> {
         let mut remarks = Vec::new();
         while let Some(path) = self.0.last() {
@@ -60,7 +60,7 @@ impl Made {
         remarks
     }
 
-    /// What could not be removed in time.
+    /// Names of what could not be removed in time.
     pub(super) fn left(&self, bucket: &Bucket) -> Vec<String> {
         self.0.iter().map(|path| left(bucket, path, "no answer in time")).collect()
     }

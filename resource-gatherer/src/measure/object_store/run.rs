@@ -24,30 +24,29 @@ use crate::{
     },
 };
 
-/// How many requests are in flight, one measurement each.
+/// Requests in flight, one measurement each.
 pub(super) const REQUESTS: [u32; 3] = [1, 8, 32];
-/// The longest range that is read at once; as long as a prefetcher would.
+/// The longest range of one read, as a prefetcher would ask for.
 const RANGE_MAX: u64 = 8 << 20;
-/// A rate of fewer laps is none.
+/// Fewer laps make no rate.
 const LAPS_MIN: usize = 2;
-/// So many requests support a median; fewer are made only if the store is too slow for them.
+/// Enough requests for a median; fewer are made only if the store is too slow for them.
 const LATENCIES_MIN: u64 = 20;
 const LATENCIES_MAX: u64 = 10_000;
-/// How much longer than its time a measurement may take to reach its least number of samples.
+/// A measurement may take this many times its time to reach its least number of samples.
 pub(super) const STRETCH: u64 = 3;
 
-/// One round of measurements.
 pub(super) struct Run<'bucket> {
     bucket: &'bucket Bucket,
     objects: &'bucket [Object],
-    /// For each number of requests in flight.
+    /// Bytes for each number of requests in flight.
     share: u64,
     time: Nanoseconds,
     transferred: u64,
 }
 
 impl<'bucket> Run<'bucket> {
-    /// `objects` are not empty, nor is any of them.
+    /// There is at least one object, and none of them is empty.
     pub(super) fn new(
         bucket: &'bucket Bucket,
         objects: &'bucket [Object],
@@ -88,7 +87,7 @@ impl<'bucket> Run<'bucket> {
         Ok(latencies.percentiles())
     }
 
-    /// Ranges with `requests` in flight; `None` if the budget does not last for a rate.
+    /// Reads ranges with `requests` in flight; `None` if the budget does not last for a rate.
     pub(super) async fn throughput(
         &mut self,
         requests: u32,
@@ -124,7 +123,7 @@ impl<'bucket> Run<'bucket> {
         Ok(rate.map(|bytes_per_s| Throughput { requests, range_bytes: longest, bytes_per_s }))
     }
 
-    /// As many arrivals as there are requests in flight make a lap; the first opens connections.
+    /// A lap is as many arrivals as there are requests in flight; the first lap opens connections.
     fn laps(&self, requests: u32) -> Laps {
         let rule =
             StopRule { half_width: 0.05, samples_min: 10, samples_max: 1_000, time: self.time };
@@ -139,7 +138,7 @@ impl<'bucket> Run<'bucket> {
     }
 }
 
-/// So short that the share lasts for some laps.
+/// The length with which the share lasts for some laps.
 fn range_len(share: u64, requests: u32) -> u64 {
     (share / (u64::from(requests) * 2 * (LAPS_MIN as u64 + 1))).clamp(1, RANGE_MAX)
 }
@@ -165,7 +164,6 @@ async fn read(
     Ok(bytes)
 }
 
-/// What the figures do not show.
 pub(super) fn remarks(throughput: &[Throughput], budget: Bytes) -> Vec<String> {
     let mut remarks = Vec::new();
     if throughput.len() < REQUESTS.len() {

@@ -2,7 +2,7 @@
 
 use crate::figures::estimate::{Estimate, relative_half_width};
 
-/// What stands for a figure that was not measured.
+/// Stands for a figure that was not measured.
 pub(super) const NONE: &str = "-";
 
 /// A rate in GB/s with its confidence.
@@ -10,12 +10,10 @@ pub(super) fn rate(estimate: Option<Estimate>) -> String {
     estimate.map_or_else(|| NONE.to_owned(), |it| digits(it.median / 1e9) + &confidence(it))
 }
 
-/// A time with its unit and its confidence.
 pub(super) fn latency(estimate: Option<Estimate>) -> String {
     estimate.map_or_else(|| NONE.to_owned(), |it| nanoseconds(it.median) + &confidence(it))
 }
 
-/// A number of operations a second with its confidence.
 pub(super) fn operations(estimate: Option<Estimate>) -> String {
     let number = |value: f64| match value {
         value if value >= 999_500.0 => digits(value / 1e6) + " M",
@@ -25,12 +23,10 @@ pub(super) fn operations(estimate: Option<Estimate>) -> String {
     estimate.map_or_else(|| NONE.to_owned(), |it| number(it.median) + &confidence(it))
 }
 
-/// A time with its unit.
 pub(super) fn time(nanoseconds_or_none: Option<f64>) -> String {
     nanoseconds_or_none.map_or_else(|| NONE.to_owned(), nanoseconds)
 }
 
-/// A size in GiB.
 pub(super) fn gibibytes(bytes: Option<u64>) -> String {
     let text = |bytes| digits(crate::figures::estimate::to_f64(bytes) / f64::from(1_u32 << 30));
     bytes.map_or_else(|| NONE.to_owned(), text)
@@ -45,7 +41,7 @@ fn nanoseconds(value: f64) -> String {
     }
 }
 
-/// Three significant digits, and all of a whole number.
+/// Three significant digits, or all of a whole number.
 pub(super) fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,

@@ -2,7 +2,6 @@
 
 use super::{super::style::Paint, Style};
 
-/// To which side the cells of a column lean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lean {
     Left,
@@ -25,7 +24,6 @@ enum Line {
 }
 
 impl Grid {
-    /// A table with one column for each name.
     pub(super) fn new<const N: usize>(columns: [(&str, Lean); N]) -> Self {
         Self::with_columns(columns.iter().map(|(name, lean)| ((*name).to_owned(), *lean)).collect())
     }
@@ -35,12 +33,10 @@ impl Grid {
         Self { leans, lines: vec![Line::Header(names)] }
     }
 
-    /// Adds a row with a cell for each column.
     pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.lines.push(Line::Row(cells.into_iter().collect()));
     }
 
-    /// Adds a line across all columns.
     pub(super) fn text(&mut self, text: String) {
         self.lines.push(Line::Text(text));
     }
@@ -50,7 +46,6 @@ impl Grid {
         self.lines.push(Line::Warning(text));
     }
 
-    /// Everything, each line with its end.
     pub(super) fn show(&self, style: Style) -> String {
         let widths = self.widths();
         let mut shown = String::new();
@@ -91,7 +86,7 @@ impl Grid {
     }
 }
 
-/// `text` in lines of at most `columns`, each after `indent` blanks; a longer word stays whole.
+/// Lines of at most `columns`, each after `indent` blanks; a longer word stays whole.
 pub(super) fn wrapped(text: &str, indent: usize, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

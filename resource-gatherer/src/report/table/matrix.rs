@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{classify::CHUNK, figures::estimate::to_f64, report::Transfer};
 
-/// So many columns of a matrix fit beside each other.
+/// Columns of a matrix that fit beside each other.
 const BESIDE: usize = 4;
 
 pub(super) fn latency(report: &Report, style: Style) -> Option<String> {

@@ -1,5 +1,5 @@
-//! Reads objects of a bucket to see how fast it is: by the source that trainers without an agent use, so that
-//! nothing of it counts as reads of the job.
+//! Reads objects of a bucket to measure its speed, by the source that trainers without an agent use, so that
+//! these reads do not count as reads of the job.
 
 use std::{fmt, io, sync::Arc};
 
@@ -18,7 +18,6 @@ use crate::dataset::reader::{self, BucketError};
 /// Requests at a time: what a bucket gives shows with many.
 const REQUESTS_AT_A_TIME: usize = 32;
 
-/// Samples of a bucket.
 #[derive(Debug)]
 pub(super) struct ObjectReads {
     source: ObjectSource,

@@ -13,19 +13,16 @@ use tierfeed_resource_gatherer::{
     report::{self, StoreError},
 };
 
-/// So much of the name of a host stands in the name of a file.
+/// The most characters of a host's name in the name of a file.
 const HOST_LEN_MAX: usize = 64;
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
-/// A probe report with the file that it comes from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SavedReport {
-    /// What the probe found.
     pub report: Report,
-    /// The file.
     pub file: PathBuf,
-    /// When the file was written; `None` where the file system does not say.
+    /// `None` where the file system does not say.
     pub written: Option<SystemTime>,
 }
 
@@ -35,7 +32,6 @@ impl fmt::Display for SavedReport {
     }
 }
 
-/// The day on which a file was written.
 struct Day(Option<SystemTime>);
 
 impl fmt::Display for Day {
@@ -83,7 +79,6 @@ pub fn report_at(path: &Path) -> Option<SavedReport> {
     }
 }
 
-/// What was calibrated on this host when another run started.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SavedCalibration {
     pub(super) calibration: Calibration,
@@ -92,7 +87,6 @@ pub(super) struct SavedCalibration {
 }
 
 impl SavedCalibration {
-    /// What was calibrated on `host`, beside the probe report at `report`.
     pub(super) fn read(report: &Path, host: &str) -> Option<Self> {
         let file = calibration_file(report, host);
         let written = fs::metadata(&file).and_then(|file| file.modified()).ok();
@@ -106,7 +100,7 @@ impl fmt::Display for SavedCalibration {
     }
 }
 
-/// The file of what was calibrated on `host`, beside the probe report: hosts may share a home directory.
+/// The calibration file of `host`, beside the probe report: hosts may share a home directory.
 #[must_use]
 pub fn calibration_file(report: &Path, host: &str) -> PathBuf {
     let is_plain = |it: &char| it.is_ascii_alphanumeric() || matches!(it, '-' | '.' | '_');

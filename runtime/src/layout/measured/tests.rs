@@ -78,7 +78,7 @@ fn calibration(then: Inventory, place: &str) -> Calibration {
     known
 }
 
-/// The rate and where it comes from.
+/// The rate in GB/s, and its source.
 fn found(measured: &Measured, kind: Kind, place: Measurable<'_>) -> (Option<f64>, String) {
     let TierFigures { profile, from } = measured.of_tier(&host(16), kind, place);
     (profile.and_then(|it| it.bytes_per_s()).map(|rate| rate / 1e9), from)

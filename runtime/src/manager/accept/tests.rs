@@ -15,7 +15,6 @@ struct Let {
 }
 
 impl Let {
-    /// A server for at most `connections_max` connections.
     fn in_at_most(connections_max: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = Arc::new(Listener::unix(&folder.path().join("socket")).unwrap());
@@ -41,7 +40,6 @@ impl Let {
     }
 }
 
-/// Waits until the other end closed the connection.
 async fn closed(stream: &mut UnixStream) {
     // With unread bytes it ends as a reset.
     let end = stream.read(&mut [0]).await;

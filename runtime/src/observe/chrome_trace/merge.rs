@@ -10,57 +10,27 @@ use serde_json::Value;
 /// The longest file that is read; browsers do not open longer ones.
 pub const TRACE_BYTES_MAX: u64 = 2 << 30;
 
-/// Why traces cannot be merged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MergeError {
-    /// A file cannot be read.
     #[error("cannot read {}: {source}", .path.display())]
-    Read {
-        /// The path of the file.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// A file is too long.
+    Read { path: PathBuf, source: io::Error },
     #[error("{} has {len} B; at most {TRACE_BYTES_MAX} B are read", .path.display())]
-    TooLong {
-        /// The path of the file.
-        path: PathBuf,
-        /// Its length in bytes.
-        len: u64,
-    },
-    /// A file is no JSON.
+    TooLong { path: PathBuf, len: u64 },
     #[error("{} is no JSON, which a trace must be (not compressed): {source}", .path.display())]
-    Json {
-        /// The path of the file.
-        path: PathBuf,
-        /// The error of the parser.
-        source: serde_json::Error,
-    },
+    Json { path: PathBuf, source: serde_json::Error },
     /// A trace that is a list of events only has no start time.
     #[error(
         "{} does not say when it began, as profiles of a PyTorch without Kineto do not; \
          it cannot be laid beside another", .path.display()
     )]
-    NoClock {
-        /// The path of the file.
-        path: PathBuf,
-    },
-    /// A document is no trace.
+    NoClock { path: PathBuf },
     #[error("{}: no list `traceEvents`, which torch.profiler and tierfeed write", .path.display())]
-    NoEvents {
-        /// The path of the file.
-        path: PathBuf,
-    },
+    NoEvents { path: PathBuf },
 }
 
-/// The first trace with the events of the others, their times shifted to its clock. Times of a trace
-/// without `baseTimeNanoseconds` count from 1970, as those of older profilers.
-///
-/// # Errors
-///
-/// If a file cannot be read, or is no trace.
+/// The first trace with the events of the others, their times shifted to its clock. Times of a trace without
+/// `baseTimeNanoseconds` count from 1970, as those of older profilers.
 pub fn merge(paths: &[PathBuf]) -> Result<Value, MergeError> {
     let mut merged: Option<Value> = None;
     for path in paths {

@@ -38,7 +38,6 @@ fn events_of(document: &Value) -> Vec<Value> {
     all.into_iter().filter(|event| event["ph"] != "M").collect()
 }
 
-/// In whole nanoseconds.
 fn ns(value: &Value) -> i64 {
     let ns = (value.as_f64().unwrap() * 1000.0).round();
     format!("{ns:.0}").parse().unwrap()

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use tierfeed_core::units::Nanoseconds;
 
-/// The tracks of one process, by name.
 #[derive(Debug, Default)]
 pub(super) struct Tracks {
     names: Vec<String>,
@@ -14,7 +13,6 @@ pub(super) struct Tracks {
 }
 
 impl Tracks {
-    /// The single track of a name.
     pub(super) fn shared(&mut self, name: &str) -> u32 {
         if let Some(tid) = self.shared.get(name) {
             return *tid;
@@ -37,7 +35,6 @@ impl Tracks {
         tid
     }
 
-    /// Every track with its name.
     pub(super) fn names(&self) -> impl Iterator<Item = (u32, &str)> {
         (1..).zip(self.names.iter().map(String::as_str))
     }

@@ -12,10 +12,8 @@ use tierfeed_prefetcher::{
     plane::Usage,
 };
 
-/// Moments that are kept.
 const POINTS_MAX: usize = 400;
 
-/// One look at the memory of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct TimelinePoint {
     /// Since the agent started.
@@ -26,27 +24,21 @@ pub struct TimelinePoint {
     /// The share of the time for which tasks waited for memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_percent: Option<u8>,
-    /// What the caches hold, by tier.
     pub tier_bytes: BTreeMap<&'static str, u64>,
-    /// What staging holds.
     pub staging_bytes: u64,
     /// Batches that each rank may have staged.
     pub staging_batches: u32,
-    /// Memory that workloads borrow.
     pub lent_bytes: u64,
-    /// What was changed, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
 }
 
-/// What is noted beside a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryState {
     /// Batches that each rank may have staged.
     pub batches: u32,
     /// The share of the time for which tasks waited for memory.
     pub waiting: Option<Percent>,
-    /// Memory that workloads borrow.
     pub lent: Bytes,
 }
 
@@ -58,7 +50,7 @@ pub struct Timeline {
     /// Readings since the last moment without a change.
     #[serde(skip)]
     skipped: u32,
-    /// Readings between two points without a change are left out.
+    /// The number of readings that are left out between two points without a change.
     #[serde(skip)]
     skip: u32,
 }
@@ -99,7 +91,6 @@ impl Timeline {
         });
     }
 
-    /// The points that were kept.
     #[must_use]
     pub fn points(&self) -> &[TimelinePoint] {
         &self.points
@@ -112,7 +103,7 @@ impl Timeline {
         self.points.push(point);
     }
 
-    /// Leaves every second moment without a change out, and where that is not enough, of all.
+    /// Drops every second point without a change; if too many remain, every second of all points.
     fn downsample(&mut self) {
         self.skip = self.skip.saturating_mul(2).saturating_add(1);
         let mut is_odd = false;
@@ -130,7 +121,6 @@ impl Timeline {
     }
 }
 
-/// A change as a sentence.
 struct ChangeText<'a> {
     change: &'a Change,
     names: &'a [&'a str],

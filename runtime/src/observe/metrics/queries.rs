@@ -1,4 +1,4 @@
-//! What dashboard and alert rules ask for must be what agents and managers export.
+//! Checks that dashboard and alert rules ask only for series that agents and managers export.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ const OF_TARGETS: [&str; 4] = ["tierfeed_job", "tierfeed_node", "instance", "le"
 /// The words of a query that stand before labels in parentheses.
 const GROUPING: [&str; 4] = ["by", "on", "ignoring", "group_left"];
 
-/// The series that agents and managers export, with their labels; without a value now, a series has none.
+/// The series that agents and managers export, with their labels; a series without a value has no labels.
 type Exported = BTreeMap<String, BTreeSet<String>>;
 
 fn exported() -> Exported {
@@ -47,7 +47,7 @@ fn in_parentheses(rest: &str) -> Vec<String> {
     labels.filter(|label| !label.is_empty()).map(str::to_owned).collect()
 }
 
-/// The words of a query, each with what stands behind it.
+/// The words of a query, each with the text behind it.
 fn words(query: &str) -> impl Iterator<Item = (&str, &str)> {
     let is_of_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let begins = query.char_indices().filter_map(move |(at, letter)| {
@@ -60,7 +60,7 @@ fn words(query: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// What is wrong with a query; `None` if all that it names is exported.
+/// The fault of a query; `None` if everything that it names is exported.
 fn fault(query: &str, exported: &Exported) -> Option<String> {
     let is_series = |word: &str| word.starts_with("tierfeed_") && !OF_TARGETS.contains(&word);
     let mut known: BTreeSet<&str> = OF_TARGETS.into();
@@ -85,7 +85,7 @@ fn fault(query: &str, exported: &Exported) -> Option<String> {
     Some(format!("no series of it has the label {foreign}"))
 }
 
-/// The texts below every key of this name.
+/// The strings under every key of this name, at any depth.
 fn texts<'a>(value: &'a Value, key: &str) -> Vec<&'a str> {
     match value {
         Value::Object(map) => {

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// The longest answer that is read, in bytes.
 pub const SCRAPE_BYTES_MAX: u64 = 4 << 20;
 
-/// The figures of one answer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Scrape {
     series: BTreeMap<String, Vec<Series>>,
@@ -17,13 +15,12 @@ struct Series {
     value: f64,
 }
 
-/// A line that is no sample of a metric.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the metrics is {text:?}; it should be NAME{{LABEL=\"VALUE\"}} NUMBER")]
 pub struct ScrapeError {
-    /// The number of the line, counted from 1.
+    /// Counted from 1.
     pub line: usize,
-    /// The line, cut where it is long.
+    /// The line, cut if it is long.
     pub text: String,
 }
 
@@ -88,7 +85,7 @@ fn figure(line: &str) -> Option<(&str, Labels, f64)> {
     Some((name, labels, value.parse().ok()?))
 }
 
-/// The labels up to the closing brace, and what stands behind it.
+/// The labels up to the closing brace, and the text behind it.
 fn labels(mut text: &str) -> Option<(Labels, &str)> {
     let mut labels = Labels::new();
     loop {

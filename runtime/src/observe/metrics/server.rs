@@ -43,34 +43,28 @@ const CONNECTIONS_MAX: usize = 16;
 /// The deadline from connecting to the last byte of the answer.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 
-/// The age of answers that clients on the network share, so that they do not load the loop.
+/// Clients on the network share answers up to this age, so that they do not load the loop.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Requests that wait for the loop.
 const ASKED_MAX: usize = 16;
 
-/// The deadline of a request's headers.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// A request to the loop: the channel for its answer.
+/// A request to the loop, with the channel for its answer.
 #[derive(Debug)]
 pub enum Request {
-    /// Asks for the metrics.
     Families(oneshot::Sender<Families>),
     /// Asks for the report so far; only an agent has one.
     Report(oneshot::Sender<Box<Report>>),
 }
 
-/// Writes the current trace.
 pub type Trace = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot serve metrics at {at}: {source}")]
 pub struct ServeError {
-    /// The address or socket file.
     pub at: String,
-    /// The error of the system.
     pub source: io::Error,
 }
 
@@ -83,7 +77,6 @@ pub struct Server {
     socket: PathBuf,
 }
 
-/// Where metrics are served on the network, and the token that clients must present.
 #[derive(Debug, Clone)]
 pub struct Network {
     /// As HOST:PORT; port 0 takes a free one.
@@ -98,7 +91,6 @@ enum Answers {
     ToNetwork { ask: mpsc::Sender<Request>, token: Token, last: Arc<Mutex<Option<CachedAnswer>>> },
 }
 
-/// The last answer and its time.
 struct CachedAnswer {
     at: Instant,
     text: String,
@@ -107,10 +99,6 @@ struct CachedAnswer {
 impl Server {
     /// Listens at a socket file, and at `network` if given. `trace` writes the answer to `/trace`; without it
     /// there is no such page. Must be called within a tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// If one of them cannot be listened at.
     pub async fn start(
         socket: &Path,
         network: Option<Network>,
@@ -132,13 +120,12 @@ impl Server {
         Ok(Self { asked, _tasks: tasks, address: bound, socket: socket.to_owned() })
     }
 
-    /// The address on the network.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// The next request for metrics; `None` if the server has ended.
+    /// `None` if the server has ended.
     pub async fn next(&mut self) -> Option<Request> {
         self.asked.recv().await
     }
@@ -165,13 +152,12 @@ struct Labels {
 }
 
 impl Target {
-    /// The agent of `node` at `address`. The host name replaces an unspecified address.
+    /// The host name replaces an unspecified address.
     #[must_use]
     pub fn new(job: &str, node: u32, address: SocketAddr) -> Self {
         Self::named(job, node.to_string(), address)
     }
 
-    /// The manager of a job at `address`.
     #[must_use]
     pub fn manager(job: &str, address: SocketAddr) -> Self {
         Self::named(job, "manager".to_owned(), address)
@@ -192,10 +178,6 @@ impl Target {
     }
 
     /// Writes the file atomically.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         whole_file::write(path, serde_json::to_string_pretty(&[self])? + "\n")
     }
@@ -321,7 +303,6 @@ impl Answers {
     }
 }
 
-/// An answer, or that the loop gives none any more.
 fn found(kind: &'static str, text: Option<String>) -> (StatusCode, &'static str, String) {
     match text {
         Some(text) => (StatusCode::OK, kind, text),

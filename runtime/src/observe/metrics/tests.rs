@@ -89,7 +89,6 @@ pub(super) fn text_of_bucket() -> String {
     text_of(Some(ObjectFigures { requests, retries, hedges, hedges_won, split, discarded }))
 }
 
-/// A tier that takes up so many bytes.
 fn held(bytes: u64) -> TierUsage {
     let (kind, medium) = (Kind::CxlMemory, Medium::Memory);
     TierUsage { kind, medium, bytes: Bytes(bytes) }

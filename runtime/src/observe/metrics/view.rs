@@ -20,26 +20,19 @@ use tierfeed_prefetcher::{
 use super::{Families, Family, FamilyKind, Labels, Value, seconds};
 use crate::observe::{footprint::Footprint, pauses::Pauses, report};
 
-/// The figures of an agent at one moment.
 #[derive(Debug)]
 pub struct View<'a> {
-    /// The progress of the session.
     pub progress: &'a Progress,
-    /// The counters of the data plane.
     pub counters: &'a Counters,
-    /// What the data plane holds, in bytes.
     pub usage: &'a Usage,
-    /// The kinds of the tiers.
     pub kinds: &'a [Kind],
     /// The capacity and the use of each tier.
     pub levels: Vec<(Bytes, Bytes)>,
-    /// Batches that trainers have, by rank.
     pub leases: Vec<(Rank, usize)>,
     /// Batches that are complete and not taken yet, by rank.
     pub ready: Vec<(Rank, usize)>,
     /// Batches that each rank may have staged now.
     pub batches_max: u32,
-    /// Batches that trainers went on with as copies.
     pub copyouts: u64,
     /// The requests to a bucket; `None` if the cold store is files.
     pub requests: Option<ObjectFigures>,
@@ -49,17 +42,12 @@ pub struct View<'a> {
     pub transforms: Option<Counts>,
     /// Reads of the cold store that may be in flight now.
     pub cold_window: usize,
-    /// The pauses of the agent's loop.
     pub pauses: &'a Pauses,
-    /// The memory that the agent holds, and its budget.
     pub memory: &'a Footprint,
-    /// The name of the job.
     pub job: &'a str,
-    /// The rule of retention.
     pub policy: &'a str,
     /// Bytes read for batches that no trainer took.
     pub wasted: Bytes,
-    /// The first rank of the node.
     pub first_rank: Rank,
     /// The kind of source: `file`, `s3` and so on.
     pub source: String,
@@ -70,7 +58,6 @@ pub struct View<'a> {
 const COLD: &str = "cold";
 
 impl View<'_> {
-    /// All metrics of an agent.
     #[must_use]
     pub fn families(&self) -> Families {
         let groups = [
@@ -222,7 +209,7 @@ impl View<'_> {
         vec![read, hits, errors, time]
     }
 
-    /// What was read from where: into staging, and from the cold store also into tiers.
+    /// Reads by source: into staging, and from the cold store also into tiers.
     fn moves_by_source(&self) -> BTreeMap<&'static str, Moves> {
         let is_read =
             |moves: &&Moves| moves.to == Endpoint::Staging || moves.from == Endpoint::Cold;

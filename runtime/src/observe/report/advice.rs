@@ -1,4 +1,4 @@
-//! What would have made the trainers wait less, from what the run itself measured.
+//! Changes that would have shortened the waits of the trainers, derived from the run's own measurements.
 //!
 //! Each figure follows from the bytes that were read, from how long links were busy with them, and from how
 //! long the trainers computed. Before advice is printed, [`check`] compares its premise with these figures:
@@ -30,13 +30,12 @@ const WORTH_IT: f64 = 0.15;
 /// A link that is busy for this share of the training is saturated.
 const SATURATED: f64 = 0.9;
 
-/// More batches than this are no way to bridge a delay: it is not one that comes now and then.
+/// A delay that takes more batches than this to bridge is not one that comes now and then.
 const MORE_BATCHES_MAX: u64 = 64;
 
 /// The factor over the average demand, for its variation.
 const MARGIN: f64 = 1.1;
 
-/// A change that would shorten the waits.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
     /// The kind of change: `cold-bandwidth`, `cache`, `policy`, `batches-ahead`, `look-ahead`, `look-ahead-room`,
@@ -44,7 +43,6 @@ pub struct Advice {
     /// `cheaper-decoding`, `transform-threads`, `cheaper-transform`, `larger-samples`, `memory` or
     /// `order`.
     pub change: &'static str,
-    /// A sentence with the reason.
     pub text: String,
     /// How much of the waits of this run the change would have removed, in seconds; `None` if its figures do
     /// not tell.
@@ -94,7 +92,6 @@ impl Advice {
         Self { change, text, saves_s: None, more_bytes: None, to_bytes_per_s: None, to_count: None }
     }
 
-    /// The same, which would have removed this much of the waits.
     fn saving(self, seconds: f64) -> Self {
         Self { saves_s: Some(seconds), ..self }
     }
@@ -161,7 +158,7 @@ impl RunFigures<'_> {
         advice
     }
 
-    /// A cache that other memory of the node made smaller than it was to be reads the rest again.
+    /// A cache that the node gave less memory than planned reads again what it had no room for.
     fn against_shrinking(&self) -> Option<Candidate> {
         let Shrunk { tier, cache, least } = self.shrunk?;
         let more = Bytes(cache.0 - least.0);
@@ -227,13 +224,13 @@ impl RunFigures<'_> {
         Some(Candidate::new(advice, Premise::ReadAgain { cold: epoch.cold, chunk: self.chunk }))
     }
 
-    /// The epochs after the first.
     fn later_epochs(&self) -> impl Iterator<Item = &EpochProgress> {
         self.progress.epochs.iter().skip(1).filter(|epoch| epoch.batches > 0)
     }
 
-    /// Advises more batches ahead: the link gives enough, and is late for a few batches now and then. As many
-    /// as are used while the longest of these waits lasts bridge it, if the link has the time between them.
+    /// Advises more batches ahead, for a link that gives enough and is late for a few batches now and then.
+    /// As many as are used during the 99th percentile of the waits bridge it, if the link has the time
+    /// between them.
     fn more_batches(
         &self,
         what: &str,

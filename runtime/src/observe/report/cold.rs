@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What was known of the speed of the cold store when the run began.
+/// The speed of the cold store, as known when the run began.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ColdStoreEntry {
     /// The time from a request to the first byte; `None` if it is not known.

@@ -14,7 +14,7 @@ const SAMPLES_MAX: u64 = 128 << 20;
 
 /// An epoch's order that a trainer published, as the agent kept it.
 pub trait Published {
-    /// What `rank` reads in `epoch`; `None` if it published no order.
+    /// `None` if `rank` published no order.
     fn samples(&self, rank: Rank, epoch: Epoch) -> Option<Vec<SampleId>>;
 }
 
@@ -115,7 +115,6 @@ mod tests {
         Run { epoch: Epoch(epoch), first: Step(first), count }
     }
 
-    /// The definition, by hand.
     fn digest_of(samples: &[u64]) -> u64 {
         let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
         xxhash_rust::xxh3::xxh3_64(&bytes)

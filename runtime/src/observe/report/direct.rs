@@ -3,18 +3,16 @@
 use serde::Serialize;
 use tierfeed_core::retention::in_place::{Choice, Way};
 
-/// The choice between reading in place and copying.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DirectEntry {
     /// The job's setting: `auto`, `always` or `never`.
     pub asked: &'static str,
     /// Whether samples are read in place.
     pub used: bool,
-    /// The choice in a sentence.
     pub why: String,
-    /// The time that a MiB takes if it is copied; `None` if the rates are not known.
+    /// `None` if the rates are not known.
     pub copied_ns_per_mib: Option<u64>,
-    /// The time that a MiB takes if it is read in place; `None` if the rates are not known.
+    /// `None` if the rates are not known.
     pub direct_ns_per_mib: Option<u64>,
 }
 

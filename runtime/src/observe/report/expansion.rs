@@ -1,17 +1,16 @@
-//! How the trainers' memory was spread over NUMA nodes, as the report tells it.
+//! The spread of the trainers' memory over NUMA nodes, in the report.
 
 use serde::Serialize;
 
-/// The memory policy of a training, and the nodes that it names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ExpansionEntry {
-    /// The policy: `preferred-many` or `weighted-interleave`.
+    /// `preferred-many` or `weighted-interleave`.
     pub policy: &'static str,
-    /// The nodes of main memory.
+    /// NUMA nodes of main memory.
     pub main_memory: Vec<u32>,
-    /// The nodes behind CXL.
+    /// NUMA nodes behind CXL.
     pub cxl_memory: Vec<u32>,
-    /// Pages of each node in a round, if the policy interleaves.
+    /// Pages of each node in a round; empty if the policy does not interleave.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<(u32, u8)>,
 }

@@ -20,86 +20,62 @@ use super::{
 };
 use crate::observe::{footprint::Footprint, pauses::PauseEntry, schedule::GenerationEntry};
 
-/// The inputs of a report.
 #[derive(Debug)]
 pub struct Facts<'a> {
-    /// The name of the job.
     pub job: &'a str,
-    /// The number of the node.
     pub node: u32,
-    /// How many processes worked as this node before.
+    /// The number of processes that worked as this node before.
     pub generation: u32,
-    /// Which of its ranks connected.
     pub ranks: RanksEntry,
-    /// The name of the policy.
     pub policy: &'static str,
-    /// The order of the job.
     pub order: Spec,
     /// The names of the datasets beside the first.
     pub further: Vec<&'a str>,
-    /// The progress of the session.
     pub progress: &'a Progress,
     /// [`super::order_digest`] of what was handed over, if there was time for it.
     pub order_digest: Option<u64>,
-    /// The connections that read batches, and their CPU starvation.
     pub reader_stats: ReaderStats,
-    /// Bytes that it read for batches that no trainer took.
+    /// Bytes read for batches that no trainer took.
     pub wasted: Bytes,
     /// Batches staged ahead for each rank.
     pub staged_batches: u32,
-    /// The generations of the schedule that this process got.
     pub generations: Vec<GenerationEntry>,
-    /// The room of the tiers that the job gives to look-ahead.
     pub look_ahead: LookAhead,
     /// The mean cycle of the training, if idle phases were observed.
     pub cycle: Option<Cycle>,
     /// The unit in which tiers take memory.
     pub chunk: Bytes,
-    /// The kinds of the session's tiers.
     pub session_tiers: &'a [Kind],
-    /// The tiers as they were used.
     pub tiers: Vec<TierEntry>,
-    /// Staging memory as it was used.
     pub staging: StagingEntry,
     /// The declared rate of the cold store; zero if it is not declared.
     pub cold: BytesPerSecond,
-    /// Whether the cold store was slowed down.
     pub cold_store_emulated: bool,
-    /// How the cold store was read.
     pub cold_engine: &'a str,
-    /// What was known of its speed.
     pub cold_store: ColdStoreEntry,
     /// The most reads of the cold store in flight, at the end.
     pub cold_reads_at_a_time: u64,
     /// The page cache; `None` if the cold store is a bucket.
     pub page_cache: Option<PageCacheEntry>,
-    /// The transform of the job, if it has one.
     pub transform: Option<TransformFacts>,
     /// Why samples could not be handed over, as far as it is known in full.
     pub reasons: BTreeMap<SampleId, String>,
-    /// The traffic with other nodes.
     pub peers: Vec<PeerEntry>,
-    /// The requests to a bucket.
     pub requests: Option<ObjectFigures>,
-    /// Batches that trainers went on with as copies.
     pub copyouts: u64,
     /// The declared time of a training step.
     pub step_time: Option<Nanoseconds>,
-    /// How long the training took.
     pub wall: Nanoseconds,
-    /// The pauses of the agent's loop.
     pub pauses: PauseEntry,
-    /// For how long the agent read before the first trainer connected.
+    /// The time for which the agent read before the first trainer connected.
     pub head_start: Nanoseconds,
     /// Bytes read from the cold store before the training began.
     pub cold_before: Bytes,
-    /// For how long threads transformed before, all together.
+    /// The time for which threads transformed before the training began, all together.
     pub transformed_before: Nanoseconds,
     /// Processors that trainers and agent share.
     pub processors: u64,
-    /// The memory that the agent held.
     pub memory: Footprint,
-    /// The scratch directory of the job.
     pub scratch: Option<ScratchEntry>,
 }
 

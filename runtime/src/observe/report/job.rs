@@ -7,42 +7,32 @@ use tierfeed_core::units::Bytes;
 
 use super::{Report, WriteError, put, verdict::NOTICEABLE};
 
-/// What a node says of its training at its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeSummary {
-    /// Its number.
     pub node: u32,
-    /// The name of its host.
     pub host: String,
     /// The exit code of the first of its ranks that failed, or 0.
     pub ended_with: u8,
-    /// Its own report on its host.
+    /// The path of its own report, on its host.
     pub report: String,
     /// The first sentence of its report; absent if its agent wrote none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    /// What would shorten its waits the most.
+    /// The change that would shorten its waits the most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
-    /// What is wrong with its ranks.
     pub complaints: Vec<String>,
-    /// Batches that its ranks used.
     pub used_batches: u64,
     /// Batches that its agent served.
     pub steps: u64,
     /// Bytes in the batches that its agent served.
     pub bytes: u64,
-    /// Bytes that it read from the cold store.
     pub cold_read_bytes: u64,
-    /// How long its training took, in seconds.
     pub wall_s: f64,
     /// How long a reader waited; the mean over its readers.
     pub stall_s: f64,
-    /// The same by what they waited for.
     pub stall_for_s: BTreeMap<String, f64>,
-    /// The waits of each rank.
     pub ranks: Vec<RankWaits>,
-    /// The digest of the order of its ranks.
     pub order_digest: Option<String>,
     /// Samples that could not be read.
     pub fault_count: u64,
@@ -53,34 +43,26 @@ pub struct NodeSummary {
 pub struct RankWaits {
     /// The number of the rank in the job.
     pub rank: u32,
-    /// Batches that it took.
     pub batches: u64,
-    /// The sum of its waits, in seconds.
     pub waited_s: f64,
-    /// The 99th percentile of its waits, in seconds.
     pub p99_s: f64,
-    /// Its longest wait, in seconds.
     pub max_s: f64,
 }
 
-/// The report of a job of several nodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobReport {
     /// A sentence: which node waited longest and for what, and which ended with a failure.
     pub verdict: String,
-    /// The name of the job.
     pub job: String,
     /// The exit code of the first rank that failed, or 0.
     pub ended_with: u8,
     /// Nodes that told nothing at the end: lost, or never there.
     pub silent_nodes: Vec<u32>,
-    /// Batches that all ranks used.
     pub used_batches: u64,
     /// Batches that agents served.
     pub steps: u64,
     /// Bytes in the batches that agents served.
     pub bytes: u64,
-    /// Bytes that all nodes read from the cold store.
     pub cold_read_bytes: u64,
     /// The longest training of a node, in seconds.
     pub wall_s: f64,
@@ -91,7 +73,6 @@ pub struct JobReport {
 }
 
 impl NodeSummary {
-    /// A node whose agent wrote no report.
     #[must_use]
     pub fn without_report(node: u32, host: String, ended_with: u8, path: &Path) -> Self {
         Self {
@@ -115,7 +96,6 @@ impl NodeSummary {
         }
     }
 
-    /// The same with the figures of its report.
     #[must_use]
     pub fn with(self, report: &Report) -> Self {
         let by_cause = report.stall_for_s.iter().map(|(cause, s)| ((*cause).to_owned(), *s));
@@ -137,20 +117,18 @@ impl NodeSummary {
         }
     }
 
-    /// What its readers waited for longest.
     fn main_cause(&self) -> Option<&str> {
         let longest = self.stall_for_s.iter().max_by(|one, other| one.1.total_cmp(other.1));
         longest.filter(|(_, s)| **s > 0.0).map(|(cause, _)| cause.as_str())
     }
 
-    /// The rank that waited longest.
     fn slowest_rank(&self) -> Option<&RankWaits> {
         self.ranks.iter().max_by(|one, other| one.waited_s.total_cmp(&other.waited_s))
     }
 }
 
 impl JobReport {
-    /// Sums up what the nodes of a job said. `ended_with` is the code of the first rank that failed.
+    /// `ended_with` is the code of the first rank that failed.
     #[must_use]
     pub fn of(job: &str, nodes: u32, ended_with: u8, mut told: Vec<NodeSummary>) -> Self {
         told.sort_by_key(|it| it.node);
@@ -225,10 +203,6 @@ impl JobReport {
     }
 
     /// Writes the report as JSON and, beside it, as text, each atomically.
-    ///
-    /// # Errors
-    ///
-    /// [`WriteError`] if the folder cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
         let failed =
             |error: serde_json::Error| WriteError { path: path.to_owned(), source: error.into() };
@@ -253,7 +227,7 @@ fn verdict(reporting: &[&NodeSummary], all: &[NodeSummary], silent: &[u32]) -> S
     if parts.is_empty() { "no node told anything".to_owned() } else { parts.join("; ") }
 }
 
-/// Who waited longest, for what, and how long the others did.
+/// A sentence: which node waited longest, for what, and how long the others waited.
 fn waits(slowest: &NodeSummary, all: &[&NodeSummary]) -> String {
     let NodeSummary { node, host, stall_s, wall_s, .. } = slowest;
     if *stall_s <= wall_s * NOTICEABLE {

@@ -29,7 +29,6 @@ svg { max-width: 100%; height: auto; }
 ";
 
 impl Report {
-    /// The report as an HTML page.
     #[must_use]
     pub fn page(&self) -> String {
         let mut page = Page::default();
@@ -172,7 +171,6 @@ impl Report {
     }
 }
 
-/// What was measured of a tier, and what it decided.
 fn speed_row(tier: &TierEntry) -> Vec<String> {
     let speed = speed(tier.latency_ns, tier.bandwidth_bytes_per_s);
     let row = [tier.name.to_owned()].into_iter().chain(speed);
@@ -199,7 +197,6 @@ fn epoch_row(epoch: &EpochEntry) -> Vec<String> {
     ]
 }
 
-/// The elements written so far.
 #[derive(Debug, Default)]
 struct Page(String);
 
@@ -248,7 +245,6 @@ impl Page {
     }
 }
 
-/// One row of a table.
 fn cells<'a>(name: &str, row: impl Iterator<Item = &'a str>) -> String {
     let cells: Vec<_> = row.map(|cell| format!("<{name}>{}</{name}>", escape(cell))).collect();
     format!("<tr>{}</tr>\n", cells.concat())

@@ -4,7 +4,6 @@ use serde::Serialize;
 use tierfeed_core::units::Bytes;
 use tierfeed_dataset::read::page_cache::PageCacheFigures;
 
-/// The page cache in the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PageCacheEntry {
     /// `auto`, or `off` if the job says so or its cold store is emulated.
@@ -15,12 +14,12 @@ pub struct PageCacheEntry {
     pub read_samples: u64,
     /// The most that reads may leave there, at the end: free memory beyond the budgets.
     pub limit_bytes: u64,
-    /// What they left there, as far as the agent knows.
+    /// Bytes that reads left there, as far as the agent knows.
     pub left_bytes: u64,
 }
 
 impl PageCacheEntry {
-    /// The entry of a job of a mode; `None` of the figures if nothing is left in the page cache.
+    /// `figures` is `None` if reads leave nothing in the page cache.
     #[must_use]
     pub fn of(mode: &'static str, figures: Option<PageCacheFigures>) -> Self {
         let PageCacheFigures { limit, left, served_samples, served } = figures.unwrap_or_default();
@@ -33,7 +32,7 @@ impl PageCacheEntry {
         }
     }
 
-    /// The same within what was read cold: reads whose batch was dropped meanwhile are counted here, and not there.
+    /// Limits `read_bytes` to `cold`: reads whose batch was dropped meanwhile count in the former only.
     pub(super) fn within(self, cold: Bytes) -> Self {
         let read_bytes = self.read_bytes.min(cold.0);
         Self { read_bytes, ..self }

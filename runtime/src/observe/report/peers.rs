@@ -1,20 +1,18 @@
-//! What a node read from other nodes, and they from it.
+//! The bytes that a node read from other nodes, and they from it.
 
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
 
-/// The traffic with one other node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PeerEntry {
-    /// The number of the other node.
     pub node: u32,
-    /// Bytes that were read from it.
     pub received_bytes: u64,
-    /// Bytes that it was sent; what did not arrive in time is included.
+    /// Includes what did not arrive in time.
     pub sent_bytes: u64,
     /// Reads of it that failed, late ones included; what it did not have is not.
     pub failures: u64,
-    /// How often it was not asked for a while, because it failed or was slower than the cold store.
+    /// The number of times that it was not asked for a while, because it failed or was slower than the cold
+    /// store.
     pub pauses: u64,
     /// Its rate at the end; absent if nothing was read.
     #[serde(skip_serializing_if = "Option::is_none")]

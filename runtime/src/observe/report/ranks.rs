@@ -2,16 +2,14 @@
 
 use serde::Serialize;
 
-/// The ranks of a node and the rejected connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RanksEntry {
-    /// The number of ranks of the job on this node.
     pub expected: u32,
     /// Ranks that never connected: they read the cold store themselves, or were not started.
     pub absent: Vec<u32>,
     /// Rejected connections of processes that are no ranks of the job.
     pub turned_away: u64,
-    /// The message to the first of them.
+    /// The message to the first of these processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turned_away_because: Option<String>,
 }

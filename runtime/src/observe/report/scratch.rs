@@ -14,16 +14,12 @@ pub enum HeldBy {
     Watch,
 }
 
-/// The scratch directory of a job in the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScratchEntry {
-    /// The path of the directory.
     pub path: PathBuf,
-    /// The budget in bytes.
     pub size_bytes: u64,
     /// The most bytes that were measured there.
     pub peak_bytes: u64,
-    /// What enforces the budget.
     pub held_by: HeldBy,
     /// The NUMA node on which its files shall lie, if the tier has one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,7 +27,6 @@ pub struct ScratchEntry {
     /// Whether a file that was written there lies on it; `None` if the kernel does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_on_node: Option<bool>,
-    /// Whether the job wrote more than its budget.
     pub is_exceeded: bool,
     /// Whether the directory is kept after the run.
     pub is_kept: bool,

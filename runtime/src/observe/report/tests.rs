@@ -266,7 +266,6 @@ fn a_report_has_the_promised_keys_and_replaces_an_older_one() {
 
 const S: u64 = 1_000_000_000;
 
-/// Busy from the start until then.
 fn busy(until: u64) -> Busy {
     let mut busy = Busy::default();
     busy.begun(Nanoseconds(0));

@@ -7,10 +7,8 @@ use tierfeed_prefetcher::{plane::TierTraffic, tier::WriteMode};
 
 use super::DirectEntry;
 
-/// One tier in the report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct TierEntry {
-    /// The kind of the tier.
     pub name: &'static str,
     /// Its initial budget.
     pub budget_bytes: u64,
@@ -30,19 +28,16 @@ pub struct TierEntry {
     /// The pages of its first chunk: `reserved`, `transparent` or `small`; `None` where the kernel does
     /// not say, and of files.
     pub pages: Option<&'static str>,
-    /// Threads that copied from and to it.
     pub copy_threads: u64,
-    /// The measured rates that decided how many, if they did.
+    /// The measured rates that decided `copy_threads`, if they did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writers_measured: Option<WritersEntry>,
     /// Bytes of the samples that were copied to it.
     pub written_bytes: u64,
-    /// The most that an epoch wrote to it.
     pub epoch_written_max_bytes: u64,
-    /// The bytes that the job lets an epoch write to it.
+    /// The most that the job lets an epoch write to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writes_per_epoch_bytes: Option<u64>,
-    /// Writes to its disk that failed.
     pub failed_writes: u64,
     /// Whether trainers read samples in place; absent for files, which they cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,11 +52,9 @@ pub struct TierEntry {
     /// What it was used for: `retention-and-look-ahead`, `retention`, `look-ahead`, `staging` or `left-out`.
     #[serde(rename = "use")]
     pub role: &'static str,
-    /// Its place among the tiers and the reason, in a sentence.
     pub decision: String,
 }
 
-/// The measured rates of copies to a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct WritersEntry {
     /// The rate of one thread.
@@ -73,7 +66,6 @@ pub struct WritersEntry {
 /// Where the batches of a rank were staged, on a host with CPUs on several NUMA nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RankPlacementEntry {
-    /// The rank.
     pub rank: u32,
     /// The NUMA node near which its staging memory is.
     pub numa_node: u32,
@@ -83,7 +75,6 @@ pub struct RankPlacementEntry {
     pub on_node_percent: Option<u64>,
 }
 
-/// Staging memory in the report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct StagingEntry {
     /// Where it lies, of all ranks together: in main memory, and in other memory tiers if that holds no batch.
@@ -100,9 +91,8 @@ pub struct StagingEntry {
 /// The staging memory that the budget of one tier holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct StagingPartEntry {
-    /// The kind of the tier.
     pub tier: &'static str,
-    /// Bytes of all ranks together.
+    /// Of all ranks together.
     pub bytes: u64,
     /// Whether the tier is emulated; its speed is not imposed on staging.
     pub emulated: bool,
@@ -112,7 +102,7 @@ pub struct StagingPartEntry {
 }
 
 impl StagingPartEntry {
-    /// The same, read back after the allocation.
+    /// With the placement that was read back after the allocation.
     #[must_use]
     pub fn placed(self, placement: Option<Placement>) -> Self {
         let name = |placement| match placement {
@@ -148,14 +138,13 @@ impl StagingEntry {
         (parts.len() > 1).then(|| format!("staging: {}", parts.join(", ")))
     }
 
-    /// A line of text; `None` if no trainer connected.
+    /// `None` if no trainer connected.
     #[must_use]
     pub fn choice(&self) -> Option<String> {
         Some(format!("staging: {}", words(self.stored?, self.pages).join(", ")))
     }
 }
 
-/// How bytes are stored, as words of a sentence.
 fn words(stored: &str, pages: Option<&str>) -> Vec<String> {
     let stored = match stored {
         "cached-stores" => "stores through the caches",
@@ -171,7 +160,7 @@ fn words(stored: &str, pages: Option<&str>) -> Vec<String> {
 }
 
 impl TierEntry {
-    /// A tier as it was set up, after a run whose epochs wrote at most so much to it.
+    /// With the figures of a run. `most` is the most that an epoch wrote to the tier.
     #[must_use]
     pub fn used(self, way: Option<WriteMode>, traffic: &TierTraffic, most: Bytes) -> Self {
         let (stored, pages) = way.map_or((None, None), named);
@@ -185,7 +174,7 @@ impl TierEntry {
         }
     }
 
-    /// A line of text on reads in place; `None` for files.
+    /// `None` for files.
     #[must_use]
     pub fn direct_use(&self) -> Option<String> {
         Some(format!("direct use of {}: {}", self.name, self.direct.as_ref()?.why))

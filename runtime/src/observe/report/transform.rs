@@ -11,14 +11,12 @@ use tierfeed_prefetcher::transforms::Counts;
 
 use super::seconds;
 
-/// The transform of a job in the report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TransformEntry {
     /// Workers, which have a thread each.
     pub threads: u32,
     /// The form in which tiers hold samples: `stored` or `prepared`.
     pub cached: &'static str,
-    /// Why they hold this form.
     pub cached_because: String,
     /// The modes of the job that are quicker than exact.
     pub quick_modes: Vec<&'static str>,
@@ -31,9 +29,7 @@ pub struct TransformEntry {
     /// Those of them that are no good, by the reason: `damaged`, `too-large`, `unsuitable`, `out-of-memory`,
     /// `crashed` or `timed-out`.
     pub failed_for: BTreeMap<&'static str, u64>,
-    /// Bytes that went in.
     pub read_bytes: u64,
-    /// Bytes of rows.
     pub row_bytes: u64,
     /// Processor time that all workers needed for samples.
     pub thread_s: f64,
@@ -49,23 +45,17 @@ pub struct TransformEntry {
     pub workers_timed_out: u64,
 }
 
-/// What is known of a transform beside its progress.
 #[derive(Debug, Clone)]
 pub struct TransformFacts {
-    /// Workers, which have a thread each.
     pub threads: u32,
-    /// The form in which tiers hold samples.
     pub cached: Form,
-    /// Why they hold this form.
     pub cached_because: String,
-    /// The modes of the job that are quicker than exact.
     pub quick_modes: Vec<&'static str>,
-    /// What the workers did, if they ended in time.
+    /// The counts of the workers, if they ended in time.
     pub counts: Counts,
 }
 
 impl TransformEntry {
-    /// The entry of a job that trained for `wall`.
     pub(super) fn of(facts: TransformFacts, progress: &Progress, wall: Nanoseconds) -> Self {
         let TransformFacts { threads, cached, cached_because, quick_modes, counts } = facts;
         let transforms = || progress.epochs.iter().flat_map(|epoch| epoch.transforms);
@@ -92,7 +82,6 @@ impl TransformEntry {
         }
     }
 
-    /// The figures as rows of a table.
     #[expect(clippy::cast_precision_loss, reason = "a mean needs no more than 53 bits")]
     pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
         let exact = self.quick_modes.is_empty();
@@ -134,7 +123,6 @@ impl TransformEntry {
         of.collect::<Vec<_>>().join(", ")
     }
 
-    /// A line of text.
     pub(super) fn line(&self) -> String {
         let Self { threads, samples, thread_s, busy_cores, cached, .. } = self;
         let made = format!(

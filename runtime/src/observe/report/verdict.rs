@@ -34,33 +34,27 @@ pub struct ReaderStats {
     pub starved: Option<Nanoseconds>,
 }
 
-/// How many batches were used, and where they came from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Batches {
-    /// Taken from the agent.
     pub(super) served: u64,
-    /// Read from the cold store by the trainers themselves.
     pub(super) self_read: u64,
-    /// Those of them in passes beyond the epochs of the job.
+    /// Self-read batches in passes beyond the epochs of the job.
     pub(super) beyond: u64,
     /// Refused because of a sample, and not read by the trainers either.
     pub(super) refused: u64,
-    /// Ranks of the node that used none.
+    /// Ranks of the node that used no batch.
     pub(super) absent_ranks: u32,
-    /// Ranks of the node.
     pub(super) ranks: u32,
 }
 
-/// How long the trainers waited, and for what.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct StallSummary {
     /// The mean over readers, by cause.
     pub(super) by_cause: Vec<(StallCause, f64)>,
     /// The mean over readers.
     pub(super) stall_s: f64,
-    /// The part of it that was for the first batch of a rank.
+    /// The part of it for the first batch of a rank.
     pub(super) first_s: f64,
-    /// How long the training took.
     pub(super) wall_s: f64,
     /// The divisor of sums over readers.
     pub(super) readers: f64,
@@ -110,7 +104,6 @@ impl StallSummary {
         if self.wall_s > 0.0 { (self.stall_s / self.wall_s).min(1.0) } else { 0.0 }
     }
 
-    /// The share of the training's time in which it was runnable without a processor.
     pub(super) fn starved_share(&self) -> f64 {
         let starved_s = self.starved_s.filter(|_| self.wall_s > 0.0);
         starved_s.map_or(0.0, |starved_s| starved_s / self.wall_s)
@@ -126,7 +119,6 @@ impl StallSummary {
         self.by_cause.iter().find(|(other, _)| *other == cause).map_or(0.0, |(_, part)| *part)
     }
 
-    /// The sentence; `kinds` are the tiers.
     pub(super) fn sentence(&self, kinds: &[Kind]) -> String {
         let Batches { served, self_read, beyond, refused, absent_ranks, ranks } = self.batches;
         let asked = served + self_read + refused;
@@ -202,7 +194,6 @@ pub fn seconds_by_cause(
     named
 }
 
-/// The name of a cause in reports and metrics.
 #[must_use]
 pub fn cause_name(cause: StallCause, kinds: &[&'static str]) -> &'static str {
     match cause {

@@ -6,12 +6,10 @@ use tierfeed_core::units::Nanoseconds;
 
 use crate::observe::metrics::Scrape;
 
-/// Two answers of one agent, the earlier of which may be missing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change<'a> {
     pub(super) before: Option<&'a Scrape>,
     pub(super) now: &'a Scrape,
-    /// The time between them.
     pub(super) passed: Option<Nanoseconds>,
 }
 

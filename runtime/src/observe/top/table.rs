@@ -1,6 +1,5 @@
 //! A text table with columns as wide as their cells: the first aligned left, the others right.
 
-/// The titles and the rows of a table.
 #[derive(Debug)]
 pub(super) struct Table<const COLUMNS: usize> {
     rows: Vec<[String; COLUMNS]>,

@@ -8,16 +8,14 @@ use tierfeed_core::{
     simulator::whole_job::{Change, ChangeKind},
 };
 
-/// A node and the moment at which something happens to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     node: u32,
     epoch: u32,
-    /// The middle of the epoch if none is named.
+    /// `None` is the middle of the epoch.
     step: Option<u32>,
 }
 
-/// Why a text names no moment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}`: expected NODE@EPOCH or NODE@EPOCH:STEP, numbers from 0, such as 17@1 or 17@1:20")]
 pub struct MomentError(String);
@@ -40,7 +38,6 @@ impl FromStr for Moment {
 }
 
 impl Moment {
-    /// What happens to the node at this moment.
     #[must_use]
     pub fn change(self, order: &Spec, kind: ChangeKind) -> Change {
         let epoch = Epoch(self.epoch);

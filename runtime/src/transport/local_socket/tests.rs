@@ -47,7 +47,7 @@ fn lingering() -> (OwnedFd, TcpStream) {
 pub(crate) struct Hostile {
     _stream: net::UnixStream,
     _keeps_waiting: TcpStream,
-    /// If the kernel refused to send it. It is closed once its `close` does not block any more.
+    /// `Some` if the kernel refused to send it. It is closed once its `close` does not block any more.
     _socket: Option<OwnedFd>,
     /// Closes the copy of this side if the kernel sent it: the close of the last copy blocks.
     closing: Option<JoinHandle<()>>,
@@ -86,7 +86,6 @@ fn kernel() -> (u32, u32) {
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
-/// Echoes what a peer sends, until one of them disconnects.
 fn echo(runtime: &Runtime, listener: LocalListener) {
     runtime.spawn(async move {
         while let Ok(mut stream) = listener.accept().await {

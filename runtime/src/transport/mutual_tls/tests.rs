@@ -164,7 +164,6 @@ async fn connect_as(
     Ok(stream)
 }
 
-/// A client that takes every server for the manager.
 fn trusting(
     token: Option<Token>,
     versions: &[&'static rustls::SupportedProtocolVersion],

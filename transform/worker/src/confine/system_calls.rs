@@ -1,8 +1,8 @@
 //! Closes the system calls by which a process reaches beyond its memory and its descriptors.
 //!
-//! Three lists: what ends the process, what is refused because libraries look for files that need not be there, and
-//! what stays open. All else is answered as by a kernel that does not know the call, with which libraries live: so the
-//! next version of the C library ends no worker.
+//! Three lists: calls that end the process, calls that are refused because libraries look for files that need
+//! not be there, and calls that stay open. All others are answered as by a kernel that does not know them,
+//! which libraries can handle: so the next version of the C library ends no worker.
 
 use std::{collections::BTreeMap, env::consts::ARCH, fs, process};
 
@@ -93,7 +93,8 @@ const OPEN: &[i64] = &[
     libc::SYS_dup2,
 ];
 
-/// Sockets, programs, other processes, changes of file systems and of the host, and large parts of the kernel.
+/// Sockets, programs, other processes, changes of file systems and of the host, and large parts of the
+/// kernel.
 const FORBIDDEN: &[i64] = &[
     libc::SYS_socket,
     libc::SYS_socketpair,
@@ -244,13 +245,10 @@ const X32: i64 = 0x4000_0000;
 #[cfg(target_arch = "x86_64")]
 const X32_ONLY: [i64; 8] = [514, 520, 521, 524, 536, 539, 540, 545];
 
-/// Why the system calls cannot be closed.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// The filter cannot be built.
     #[error(transparent)]
     Build(#[from] BackendError),
-    /// The kernel refuses it.
     #[error(transparent)]
     Refused(Error),
 }
@@ -263,7 +261,7 @@ pub(super) enum Support {
 }
 
 impl Support {
-    /// It is in a file.
+    /// Reads a file, so it comes before the file system is closed.
     pub(super) fn read() -> Self {
         match fs::read_to_string("/proc/self/status") {
             Ok(status) if status.contains("\nSeccomp:") => Self::Known,
@@ -272,7 +270,7 @@ impl Support {
     }
 }
 
-/// Closes them for this thread and those that it starts. Also forbids it to gain privileges.
+/// Closes the calls for this thread and those that it starts. Also forbids this thread to gain privileges.
 ///
 /// # Errors
 ///
@@ -304,7 +302,7 @@ fn always(calls: &[i64]) -> Rules {
     calls.iter().map(|call| (*call, vec![])).collect()
 }
 
-/// What stays open, with what the filter before it refuses.
+/// The calls that stay open, and those that the filter before refuses.
 fn open() -> Result<Rules, BackendError> {
     let mut rules = always(OPEN);
     rules.append(&mut always(FILES));

@@ -3,50 +3,24 @@
 use tierfeed_dataset::format::{Encoding, FormatError, npy, npz};
 use tierfeed_transform::{Arrays, output::ByteOrder};
 
-/// Why a sample is not the array that the job describes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArrayError {
-    /// It is neither of the forms of an array.
     #[error(
         "the sample has {found} bytes and is neither npy nor npz; a row without a header has {expected} bytes"
     )]
-    NoArray {
-        /// How many it has.
-        found: usize,
-        /// How many a row has.
-        expected: usize,
-    },
-    /// Damaged, or of a kind that is not read.
+    NoArray { found: usize, expected: usize },
     #[error("the array cannot be read")]
     Format(#[from] FormatError),
-    /// An npz of several members, of which the job names none.
     #[error("the npz has {0} arrays; name one, for example `array: {{ key: image }}`")]
     NoKey(usize),
-    /// Elements of another type.
     #[error("the elements of the array are `{found}`, and the job says {expected}")]
-    Dtype {
-        /// The type in the spelling of NumPy.
-        found: String,
-        /// The type of the job.
-        expected: &'static str,
-    },
-    /// Other dimensions.
+    Dtype { found: String, expected: &'static str },
     #[error("the array has the shape {found:?}, and the job says {expected:?}")]
-    Shape {
-        /// Those of the array.
-        found: Vec<u64>,
-        /// Those of the job.
-        expected: Vec<u32>,
-    },
+    Shape { found: Vec<u64>, expected: Vec<u32> },
     /// A member that says it is longer than the row and its header.
     #[error("the member of the npz has {found} bytes, and the row {row}")]
-    Long {
-        /// How many it says it has.
-        found: u64,
-        /// How many a row has.
-        row: usize,
-    },
+    Long { found: u64, row: usize },
 }
 
 /// Bytes of a header that a deflated member may have beside its elements.

@@ -1,25 +1,20 @@
-//! Which pixels of an image the steps of a pipeline need, computed from the end.
+//! Finds the pixels of an image that the steps of a pipeline need, computed from the end.
 
 use tierfeed_images::{Region, Section, Size};
 use tierfeed_transform::{self as transform, Operation};
 
 use super::TransformError;
 
-/// What is done to an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// Black pixels are added, so that the image begins at this column and row.
     Pad {
-        /// The column.
         left: u32,
-        /// The row.
         top: u32,
     },
     /// A region stays.
     Crop(Region),
-    /// It is resized.
     Resize,
-    /// It is mirrored left and right.
     Flip,
 }
 
@@ -36,12 +31,11 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// The same for an image that is resized.
     pub(super) fn section(&self) -> Section {
         Section { from: self.before, to: self.after, wanted: self.wanted }
     }
 
-    /// The column and row of the wanted part where the needed part of the image lies that is framed.
+    /// The column and row of the wanted part at which the needed part of a framed image lies.
     pub(super) fn place_in_frame(&self, left: u32, top: u32) -> Option<(u32, u32)> {
         let place = |frame: u32, needed: u32, wanted: u32, length: u32| {
             (frame + needed).checked_sub(wanted).filter(|it| *it < length)

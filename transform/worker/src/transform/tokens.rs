@@ -2,28 +2,15 @@
 
 use tierfeed_transform::{Dtype, Tokens};
 
-/// Why a sample is no window of tokens.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokensError {
-    /// Another length.
     #[error("the sample has {found} bytes, and {length} tokens of {stored} have {expected}")]
-    Length {
-        /// Its bytes.
-        found: usize,
-        /// The number of tokens in the job.
-        length: u32,
-        /// Their type.
-        stored: &'static str,
-        /// Their bytes.
-        expected: u64,
-    },
-    /// A file with a header.
+    Length { found: usize, length: u32, stored: &'static str, expected: u64 },
     #[error("the sample is a file of NumPy, whose header is no tokens; use the step `array`")]
     NumpyFile,
 }
 
-/// Writes the tokens of a sample.
 pub(super) fn apply(steps: Tokens, bytes: &[u8], row: &mut [u8]) -> Result<(), TokensError> {
     if bytes.starts_with(b"\x93NUMPY") {
         return Err(TokensError::NumpyFile);

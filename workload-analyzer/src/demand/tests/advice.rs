@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// The advice for `change`.
 fn found(advice: &[Advice], change: Change) -> Advice {
     let found = advice.iter().find(|it| it.change == change);
     found.unwrap_or_else(|| panic!("{change:?} in {advice:?}")).clone()
@@ -39,8 +38,8 @@ fn the_cache_is_as_large_as_it_must_be_and_not_a_chunk_larger() {
     assert!(stall(699_000) > Nanoseconds(0));
 }
 
-/// A tier at 2 MB/s, twice the rate of the cold store. Both take equally long for 2/3 and 1/3 of the data, and
-/// that is longer than computing.
+/// A tier at 2 MB/s, twice the rate of the cold store. Both take equally long for 2/3 and 1/3 of the data,
+/// and that is longer than computing.
 #[test]
 fn a_slow_tier_is_advised_to_where_it_and_the_cold_store_take_the_same_time() {
     let tiers = [tier(tier::Kind::Storage, 100_000, 2_000_000)];

@@ -1,4 +1,4 @@
-//! Checks the keys below `datasets`: what is read beside the first dataset, at the end of epochs.
+//! Checks the keys below `datasets`: the datasets that are read beside the first one, at the end of epochs.
 
 use std::collections::BTreeMap;
 

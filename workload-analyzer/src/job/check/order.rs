@@ -44,7 +44,6 @@ const STREAMING_BLOCK_TOTAL: u32 = 4_000_000;
 const STREAMING_BLOCK_MIN: u32 = 1 << 18;
 const STREAMING_BLOCK_MAX: u32 = 1 << 31;
 
-/// The checked keys below `order`.
 pub(super) struct Order {
     pub(super) shuffle: Shuffle,
     pub(super) seed: u64,

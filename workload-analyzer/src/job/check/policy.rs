@@ -117,7 +117,6 @@ impl Check<'_> {
         }
     }
 
-    /// A number of samples, or a share of the cache.
     fn sample_count(&self, keys: &[&str], typed: &Text, min: u32) -> Result<SampleCount, JobError> {
         if typed.0.ends_with('%') {
             return self.share(keys, typed).map(|share| SampleCount::Share(share.0));

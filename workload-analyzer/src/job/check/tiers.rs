@@ -157,7 +157,6 @@ impl Check<'_> {
         Ok(TierRequest { path: Some(path), ..tier })
     }
 
-    /// Checks the keys that every kind of tier has.
     fn tier(&self, kind: Kind, typed: TierKeys<'_>) -> Result<TierRequest, JobError> {
         let keys = ["tiers", kind.name()];
         let below = |key| [keys[0], keys[1], key];
@@ -209,13 +208,12 @@ impl Check<'_> {
     }
 }
 
-/// The path of the key `direct` of a tier.
 fn direct_keys(kind: Kind) -> [&'static str; 3] {
     ["tiers", kind.name(), "direct"]
 }
 
-/// The default of `direct`. Trainers may overwrite a copy, and many do, so main memory is copied; a copy from a
-/// CXL tier costs more.
+/// The default of `direct`. Trainers may overwrite a copy, and many do, so main memory is copied; a copy from
+/// a CXL tier costs more.
 fn default_direct(kind: Kind) -> Wish {
     match kind {
         Kind::CxlMemory => Wish::Auto,

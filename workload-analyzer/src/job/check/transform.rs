@@ -141,7 +141,7 @@ impl Check<'_> {
     }
 }
 
-/// How the fields of samples lie in them, if they have several. Columns are known when the index is.
+/// The container of the fields of samples that have several. Its columns are known when the index is.
 fn container_of(format: &Format) -> Option<Container> {
     match format {
         Format::WebDataset => Some(Container::WebDataset),
@@ -163,7 +163,7 @@ fn unnamed_field(pipeline: &Pipeline, format: &'static str) -> Option<KeyConflic
     pipeline.field().is_none().then_some(KeyConflict::UnnamedField { steps, format })
 }
 
-/// What is wrong about a transform for samples of this format, if something is.
+/// The reason why a transform does not fit samples of this format, if there is one.
 fn of_other_samples(work: &Work, format: &Format) -> Option<KeyConflict> {
     match (format, work) {
         (Format::Parquet(_), _) => {

@@ -99,7 +99,8 @@ impl DatasetKeys {
         self.said_files(directory)?.ok_or_else(|| self.needs("glob", what))
     }
 
-    /// Which files of the source are taken, for other formats than `files`. Relative paths start at `directory`.
+    /// The selection of files of the source, for other formats than `files`. Relative paths start at
+    /// `directory`.
     ///
     /// # Errors
     ///

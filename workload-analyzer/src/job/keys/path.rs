@@ -2,7 +2,6 @@
 
 use crate::job::Reason;
 
-/// The schemes of URLs that tierfeed reads.
 const STARTS: [&str; 6] = ["s3://", "gs://", "az://", "https://", "http://", "file://"];
 
 /// The reason why `path` is not a usable path, if there is one.
@@ -23,7 +22,6 @@ pub(crate) fn mistake(path: &str) -> Option<Reason> {
     STARTS.into_iter().find(lacks_slash).map(|right| Reason::OneSlash { right })
 }
 
-/// Whether the path contains `$NAME` or `${NAME}`.
 fn has_variable(path: &str) -> bool {
     let begins_name =
         |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphabetic() || "_{".contains(c));

@@ -18,8 +18,8 @@ impl DatasetKeys {
     ///
     /// # Errors
     ///
-    /// If `source` is neither a path nor a supported URL, if it contains credentials, or if a key of buckets is
-    /// given with a path.
+    /// If `source` is neither a path nor a supported URL, if it contains credentials, or if a key of buckets
+    /// is given with a path.
     pub fn location(&self, directory: &Path) -> Result<Location, KeyError> {
         let source = self.source.as_str();
         if let Some(scheme) = SCHEMES.into_iter().find(|scheme| source.starts_with(scheme)) {
@@ -100,8 +100,8 @@ fn refuse_secrets(key: &'static str, url: &str) -> Result<(), KeyError> {
     if shown == url { Ok(()) } else { Err(invalid(key, &shown, Reason::CredentialsInUrl)) }
 }
 
-/// The URL without user, query and anything that may be a secret. A secret may contain a slash, so text behind
-/// a colon that is not a port is removed.
+/// The URL without user, query and anything that may be a secret. A secret may contain a slash, so text
+/// behind a colon that is not a port is removed.
 fn without_secrets(url: &str) -> String {
     let plain = url.find(['?', '#']).map_or(url, |end| &url[..end]);
     let (scheme, rest) = plain.split_at(plain.find("://").map_or(0, |end| end + 3));

@@ -33,7 +33,6 @@ fn check(keys: &DatasetKeys, expected: &Format) {
     assert_eq!(keys.format(Path::new("/jobs")).as_ref(), Ok(expected), "{keys:?}");
 }
 
-/// The message of an error with its key.
 fn said(error: KeyError) -> String {
     match error {
         KeyError::Invalid { key, value, reason } => format!("{key} is {value}; {reason}"),

@@ -5,7 +5,6 @@ use tierfeed_core::order::mt19937::Mt19937;
 use super::{Moment, Policy, Worth, number};
 use crate::dlcache::chunks::{ChunkId, Chunks};
 
-/// Evicts the least recently used chunk.
 #[derive(Debug)]
 pub(super) struct Lru {
     last_use: Vec<usize>,
@@ -55,7 +54,6 @@ impl Policy for Lfu {
     }
 }
 
-/// Evicts a random chunk.
 #[derive(Debug)]
 pub(super) struct Random(Mt19937);
 
@@ -72,7 +70,6 @@ impl Policy for Random {
     }
 }
 
-/// Evicts the cheapest chunk.
 #[derive(Debug)]
 pub(super) struct Greedy<'a>(pub(super) &'a Chunks);
 

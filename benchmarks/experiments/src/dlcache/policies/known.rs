@@ -14,7 +14,6 @@ use crate::dlcache::{
     workload::Pattern,
 };
 
-/// Whether sizes and costs count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Weighing {
     /// Only the next use does.
@@ -45,7 +44,7 @@ impl<'a> Known<'a> {
         Self { chunks, uses, weighing }
     }
 
-    /// How many uses, of any chunk, lie before the next one of `chunk`.
+    /// The number of uses, of any chunk, before the next one of `chunk`.
     fn distance(&self, chunk: ChunkId, now: Moment) -> Option<usize> {
         let uses = &self.uses[chunk.0];
         let next = uses.get(uses.partition_point(|it| *it <= now.used))?;

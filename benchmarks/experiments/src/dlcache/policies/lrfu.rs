@@ -17,7 +17,7 @@ const STEP: f64 = 0.5;
 /// for a job: almost all that is left of age is that it breaks ties.
 pub(super) const JOB_PUBLISHED_S: f64 = 1e-4;
 
-/// Which of two chunks with the same CRF is evicted first.
+/// The rule for which of two chunks with the same CRF is evicted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ties {
     /// The one that was stored first: LRFU.
@@ -30,7 +30,7 @@ pub(super) enum Ties {
 #[derive(Debug)]
 pub(super) struct Lrfu<'a> {
     chunks: &'a Chunks,
-    /// The CRF of each chunk, and as of which job.
+    /// The CRF of each chunk, and the job as of which it holds.
     crf: Vec<(f64, usize)>,
     /// The weight of a use one job later.
     decay: f64,
@@ -71,7 +71,7 @@ impl Policy for Lrfu<'_> {
 #[derive(Debug)]
 pub(super) struct Deployed<'a> {
     chunks: &'a Chunks,
-    /// In which jobs each chunk was used.
+    /// The jobs in which each chunk was used.
     uses: Vec<Vec<usize>>,
 }
 

@@ -9,11 +9,11 @@ use crate::dlcache::{
     workload::Job,
 };
 
-/// A policy for the chunks that the running job does not need.
+/// Applies `rule` to the chunks that the running job does not need.
 #[derive(Debug)]
 pub(super) struct Registered<P> {
     rule: P,
-    /// Uses of each chunk that the running job has still to come to.
+    /// Uses of each chunk by the running job that are still to come.
     due: Vec<u32>,
 }
 

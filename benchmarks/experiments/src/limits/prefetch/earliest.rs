@@ -11,7 +11,6 @@ use crate::limits::{forms::Run, retention};
 #[derive(Debug)]
 pub(super) struct Orders {
     samples: u32,
-    /// The sample of each read.
     sequence: Vec<SampleId>,
     /// For each read the next of the same sample, or [`NEVER`].
     next: Vec<u32>,
@@ -19,7 +18,6 @@ pub(super) struct Orders {
 
 const NEVER: u32 = u32::MAX;
 
-/// The reads of `accesses` samples.
 pub(super) fn orders(run: Run, accesses: u32) -> Orders {
     let spec = retention::setting(run, accesses).order;
     let epochs = (0..run.epochs).filter_map(|epoch| spec.epoch_of(NodeId(0), Epoch(epoch)));
@@ -32,7 +30,7 @@ pub(super) fn orders(run: Run, accesses: u32) -> Orders {
     Orders { samples: accesses, sequence, next }
 }
 
-/// Which reads miss if the sample that is needed last is evicted, or not inserted.
+/// The reads that miss if the sample that is needed last is evicted, or not inserted.
 pub(super) fn misses_of_belady(orders: &Orders, slots: u32) -> Vec<bool> {
     let mut cache = Cache::new(orders.samples, slots);
     let reads = orders.sequence.iter().zip(&orders.next);
@@ -76,7 +74,7 @@ pub(super) fn run(orders: &Orders, slots: u32, bandwidth: Bandwidth) -> Tally {
     tally
 }
 
-/// Samples by when they are needed.
+/// Samples in the order in which they are needed.
 #[derive(Debug)]
 struct Cache {
     slots: usize,
@@ -85,7 +83,6 @@ struct Cache {
     by_need: BTreeSet<(u32, SampleId)>,
 }
 
-/// The result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Offer {
     /// The sample is in the cache; the next use of the evicted one, if one was evicted.

@@ -16,7 +16,7 @@ impl Staging {
     }
 }
 
-/// Reads of which those in `misses` are not kept, `accesses` in each epoch.
+/// `misses` says of each read whether its sample is not kept; an epoch has `accesses` reads.
 pub(super) fn run(misses: &[bool], accesses: u32, staging: Staging, bandwidth: Bandwidth) -> Tally {
     let mut tally = Tally::default();
     let mut credit = Bandwidth(0);

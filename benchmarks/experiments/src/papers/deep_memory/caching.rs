@@ -27,10 +27,9 @@ const EPOCHS: u32 = 12;
 const PAPERS_DISK: BytesPerSecond = BytesPerSecond(320_000_000);
 const PAPERS_STORAGE: BytesPerSecond = BytesPerSecond(5_284_000_000);
 
-/// How many times as fast as the disk the storage is, in the same section.
+/// The storage is this many times as fast as the disk, by the same section.
 const PUBLISHED_RATE: f64 = 16.5;
 
-/// What keeps samples for the next epoch.
 #[derive(Debug, Clone, Copy)]
 enum Cache {
     None,
@@ -38,7 +37,8 @@ enum Cache {
     FastStorage,
 }
 
-/// The sides: whether they prefetch, and what they keep. The paper's ratio is of the second and the last.
+/// The sides: whether they prefetch, and the cache that they have. The paper's ratio is of the second and the
+/// last.
 const VARIANTS: [(&str, Cache, u32); 5] = [
     ("neither", Cache::None, STAGED),
     ("prefetching", Cache::None, PREFETCHED),

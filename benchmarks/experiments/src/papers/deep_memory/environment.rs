@@ -9,7 +9,6 @@ use crate::stage::{SPARE, STAGING, Stage, cxl_memory, job};
 /// Main memory and CXL memory for data, in per cent of the dataset.
 const MAIN: u64 = 25;
 const CXL: u64 = 50;
-/// What a training has beside the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Environment {
     Unconstrained,
@@ -55,7 +54,6 @@ impl Environment {
         }
     }
 
-    /// The tiers of tierfeed.
     pub(super) fn job(self, stage: &Stage<'_>) -> Json {
         let mut more = vec![("page_cache", "off".into())];
         if self != Self::TierfeedOnStorage {
@@ -68,26 +66,23 @@ impl Environment {
     }
 }
 
-/// Room for so much page cache, a part of which is in what any group may use beside.
+/// Memory for this much page cache, a part of which fits into the spare memory that any group may use.
 pub(super) fn for_page_cache(bytes: Bytes) -> Bytes {
     Bytes(bytes.0.saturating_sub(SPARE.0))
 }
 
-/// Fast storage for all of the dataset, with what a tier needs beside.
+/// Fast storage for all of the dataset, with the additional room that a tier needs.
 fn scratch(stage: &Stage<'_>) -> Bytes {
     stage.percent(110)
 }
 
-/// How fast fast storage is.
 const STORAGE: BytesPerSecond = BytesPerSecond(5_000_000_000);
 
-/// Emulated storage behind CXL, as a tier of a job.
 pub(super) fn cxl_storage(size: Bytes, rate: BytesPerSecond) -> Json {
     let emulate = json!({ "latency": "1 us", "bandwidth": format!("{} B/s", rate.0) });
     json!({ "scratch": { "size": format!("{} B", size.0), "emulate": emulate } })
 }
 
-/// What of the node is emulated.
 pub(super) fn emulated(stage: &Stage<'_>) -> Vec<String> {
     vec![
         stage.emulated.clone(),
@@ -104,7 +99,6 @@ pub(super) fn emulated(stage: &Stage<'_>) -> Vec<String> {
     ]
 }
 
-/// The node and the photographs, as settings begin with.
 pub(super) fn setting(stage: &Stage<'_>) -> String {
     format!(
         "{} photographs ({}) on a disk of {DISK}; memory for {MAIN} % of them, CXL memory for {CXL} %, fast storage \

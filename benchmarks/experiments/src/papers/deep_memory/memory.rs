@@ -14,10 +14,10 @@ pub(super) const NAME: &str = "deep-memory-2";
 
 /// Memory for data, in per cent of the dataset.
 const MEMORY: [u32; 2] = [25, 125];
-/// What a hog takes of twice as much, in per cent of the dataset.
+/// A hog takes this percentage of the dataset from twice as much memory.
 const HOG: u32 = 50;
 const EPOCHS: u32 = 3;
-/// Less than what reading and decoding a batch take.
+/// Less than the time to read and decode a batch.
 const STEP_S: f64 = 0.005;
 
 /// Loaders, by their names in the script and for people.
@@ -73,7 +73,6 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
     Ok(described(stage, charts, headlines))
 }
 
-/// "Time falls with memory", of a loader.
 fn claim(series: &Series) -> Option<Headline> {
     let [little, much] = MEMORY;
     let what = format!("total time with {}, memory for {much} % against {little} %", series.name);
@@ -81,7 +80,7 @@ fn claim(series: &Series) -> Option<Headline> {
     falls(&what, first, last).map(|it| it.because(DECODES))
 }
 
-/// Why more memory may save a loader little time.
+/// The reason why more memory may save a loader little time.
 const DECODES: &str = "two workers decode for longer than the disk reads, so memory that saves reads saves little time";
 
 /// The total time of each side beside a hog, in turns.

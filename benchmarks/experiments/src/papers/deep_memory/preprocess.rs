@@ -24,7 +24,7 @@ const PASSES: u32 = 3;
 /// A prepared image: three levels for each pixel.
 const PREPARED: Bytes = Bytes(3 * 224 * 224);
 
-/// By how many per cent `DeepMemoryDL` shortens preparation.
+/// The per cent by which `DeepMemoryDL` shortens preparation.
 ///
 /// # Source
 ///
@@ -37,7 +37,6 @@ const TF_DATA: (&str, &str) = ("tf.data-center", "tf.data");
 const DATA_LOADER: (&str, &str) = ("dataloader-center", "DataLoader");
 const OURS: (&str, &str) = ("tierfeed-center", "tierfeed");
 
-/// What is measured of a side.
 struct Row {
     loader: &'static str,
     environment: Environment,
@@ -92,13 +91,13 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
     })
 }
 
-/// Memory of a side: tierfeed has as much more as prepared images are larger.
+/// Memory of a side: that of tierfeed is larger by the growth of images when they are prepared.
 fn room(stage: &Stage<'_>, environment: Environment) -> Option<Bytes> {
     let room = environment.room(stage)?;
     Some(if environment == Tierfeed { Bytes(room.0 + prepared(stage).0) } else { room })
 }
 
-/// The tiers of tierfeed, which keep what is prepared.
+/// The tiers of tierfeed, which keep prepared images.
 fn job(stage: &Stage<'_>, environment: Environment) -> Json {
     let mut job = environment.job(stage);
     if environment == Tierfeed {
@@ -108,7 +107,7 @@ fn job(stage: &Stage<'_>, environment: Environment) -> Json {
     job
 }
 
-/// Bytes of all prepared images, with what a tier needs beside.
+/// Bytes of all prepared images, with the additional room that a tier needs.
 fn prepared(stage: &Stage<'_>) -> Bytes {
     let images = u64::from(stage.settings.photographs) * PREPARED.0;
     Bytes(images + images / 10)
@@ -149,7 +148,7 @@ fn chart(rows: &[Row]) -> Chart {
     }
 }
 
-/// Why one pass can gain no more.
+/// The reason why one pass can gain no more.
 fn first_pass_is_bounded(stage: &Stage<'_>) -> String {
     let least_s = stage.megabytes() * 1e6 / f64_of(DISK);
     format!("one pass reads all images from the disk, which takes {least_s:.1} s at its limit")

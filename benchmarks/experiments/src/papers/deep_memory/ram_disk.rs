@@ -10,7 +10,6 @@ use tierfeed_harness::clock::now;
 
 use crate::{figure::Value, stage::Stage, training::Trained};
 
-/// The photographs on a RAM disk.
 pub(super) struct RamDisk<'a> {
     pub(super) path: &'a Path,
     /// Seconds that the copy from the slow disk took, once for each turn.
@@ -18,12 +17,11 @@ pub(super) struct RamDisk<'a> {
 }
 
 impl RamDisk<'_> {
-    /// The median of the seconds that the copy took.
     pub(super) fn copy_s(&self) -> f64 {
         Value::of(&self.copies_s).map_or(0.0, |it| it.median)
     }
 
-    /// Seconds of all turns, each with those of a copy.
+    /// Seconds of all turns, each including the copy.
     pub(super) fn with_copy(
         &self,
         turns: &[Trained],

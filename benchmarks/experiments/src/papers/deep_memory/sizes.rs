@@ -94,7 +94,6 @@ fn along(percent: &[u32]) -> Along {
     Along::Positions(percent.iter().map(|it| f64::from(*it)).collect())
 }
 
-/// "Time falls" from the smallest to the largest size.
 fn claim(what: &str, series: &Series) -> Option<Headline> {
     let [first, .., last] = series.values[..] else { return None };
     falls(&format!("{what} for {} % against {} %", PERCENT[2], PERCENT[0]), first, last)

@@ -24,7 +24,6 @@ pub(super) const NAME: &str = "deep-memory-1";
 const PUBLISHED_NEAR_NS: f64 = 70.0;
 const PUBLISHED_FAR_NS: f64 = 134.5;
 
-/// What of a probe is shown.
 #[derive(Debug, Deserialize)]
 struct Probe {
     pairs: Vec<Pair>,
@@ -59,7 +58,8 @@ impl Estimate {
     }
 }
 
-/// Nothing in a quick run: a probe takes half a minute, and shows nothing of tierfeed that a change could break.
+/// A quick run has none: a probe takes half a minute, and shows nothing of tierfeed that a change could
+/// break.
 pub(super) fn figures(
     stage: &mut Stage<'_>,
     step: &mut dyn FnMut(&str),

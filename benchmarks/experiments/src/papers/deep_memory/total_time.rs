@@ -24,10 +24,9 @@ pub(super) const NAMES: [&str; 3] = ["deep-memory-8", "deep-memory-12", "deep-me
 
 const EPOCHS: u32 = 3;
 
-/// What is trained.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Model {
-    /// A step sleeps so many seconds, as while a GPU computes.
+    /// A step sleeps this many seconds, as while a GPU computes.
     Sleep(f64),
     /// A step computes forward and backward on a core.
     Network,
@@ -44,7 +43,6 @@ impl Model {
     }
 }
 
-/// A loader of today.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Loader {
     script: &'static str,
@@ -59,24 +57,25 @@ const DATA_LOADER: Loader =
 /// The loaders that feed each model in the environments without tierfeed.
 const LOADERS: [Loader; 2] = [TF_DATA, DATA_LOADER];
 
-/// Steps below, near and above what reading a batch takes, and those of a network.
+/// Steps below, near and above the time to read a batch, and those of a network.
 const MODELS: [Model; 4] = [Sleep(0.005), Sleep(0.025), Sleep(0.045), Network];
 
-/// The environments of loaders of today, and what tierfeed has in their place.
+/// The environments of loaders of today, and those of tierfeed in their place.
 const THEIRS: [Environment; 4] = [Unconstrained, Constrained, CxlAsMemory, CxlAsStorage];
 const OURS: [Environment; 3] = [Tierfeed, TierfeedOnStorage, TierfeedInMemory];
 
-/// Of which of the models a claim is.
+/// The models on which a claim is judged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Of {
-    /// "Up to": of the one with the shortest step, where loading tells most. It was chosen before the runs.
+    /// The one with the shortest step, where loading matters most, for claims of "up to". It was chosen
+    /// before the runs.
     Shortest,
-    /// Of all of them in the mean.
+    /// All of them, by the mean.
     Mean,
 }
 
-/// A figure: its environments, what tierfeed has in it, and by how many per cent `DeepMemoryDL` shortens the total time
-/// against some of them.
+/// A figure: its environments, that of tierfeed in it, and by how many per cent `DeepMemoryDL` shortens the
+/// total time against some of them.
 struct Shown {
     number: &'static str,
     title: &'static str,
@@ -121,7 +120,6 @@ const SHOWN: [Shown; 3] = [
     },
 ];
 
-/// What decodes the images of tierfeed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Decoder {
     /// The workers of its agent, which decode regions.
@@ -141,7 +139,6 @@ struct Total {
     waited: Option<Value>,
 }
 
-/// Total times of a loader of today and of tierfeed.
 struct Times {
     loader: &'static str,
     models: Vec<(Model, Vec<Total>)>,
@@ -207,7 +204,7 @@ fn measure(
     Ok(times)
 }
 
-/// The models, and the loaders that feed each; of quick runs those that tell most.
+/// The models, and the loaders that feed each; in quick runs the most telling ones.
 fn trained(extent: Extent) -> (&'static [Model], &'static [Loader]) {
     match extent {
         Extent::Full => (&MODELS, &LOADERS),
@@ -215,7 +212,7 @@ fn trained(extent: Extent) -> (&'static [Model], &'static [Loader]) {
     }
 }
 
-/// What trains a model, `None` for tierfeed, and where.
+/// The loader that trains a model, `None` for tierfeed, and the environment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Place {
     loader: Option<Loader>,
@@ -302,7 +299,7 @@ fn figure(stage: &Stage<'_>, name: &str, shown: &Shown, times: &[Times], copy_s:
     }
 }
 
-/// Environments in which none of the models trained with this loader are left out.
+/// Leaves out environments in which no model was trained with this loader.
 fn chart(shown: &Shown, times: &Times) -> Option<Chart> {
     let series = times.models.iter().map(|(model, totals)| Series {
         name: model.name(),
@@ -319,8 +316,8 @@ fn chart(shown: &Shown, times: &Times) -> Option<Chart> {
     chart.filled()
 }
 
-/// What the paper claims, of the model with the shortest step or of all in the mean; from fast storage, with the copy
-/// and without; and of the shortest step without tierfeed's decoder.
+/// The claims of the paper, for the model with the shortest step or the mean of all; from fast storage, with
+/// the copy and without; and for the shortest step without tierfeed's decoder.
 fn headlines(shown: &Shown, times: &Times, copy_s: f64) -> Vec<Headline> {
     let mut headlines = Vec::new();
     for &(environment, published) in shown.published {
@@ -364,11 +361,11 @@ fn headlines(shown: &Shown, times: &Times, copy_s: f64) -> Vec<Headline> {
     headlines
 }
 
-/// Why a claim of tierfeed with its own decoder is not judged.
+/// The reason why a claim of tierfeed with its own decoder is not judged.
 const DECODER: &str =
     "a part of it is how tierfeed decodes; the same with torchvision's decoder is judged";
 
-/// How long tierfeed waits, of its times with all models: it can gain no more.
+/// The time that tierfeed waits, as a part of its times with all models: it can gain no more.
 fn waits(shown: &Shown, times: &Times) -> String {
     let of_models = times.models.iter().filter_map(|(model, totals)| {
         let ours = of(totals, shown.ours)?;
@@ -379,7 +376,7 @@ fn waits(shown: &Shown, times: &Times) -> String {
     format!("tierfeed waits for batches for {of_models}; the rest is what steps take")
 }
 
-/// A time as a part of another.
+/// A time as a share of another.
 fn relative(ours: Value, theirs: Value) -> Value {
     Value {
         median: ours.median / theirs.median,
@@ -388,7 +385,6 @@ fn relative(ours: Value, theirs: Value) -> Value {
     }
 }
 
-/// Of which models a mean is, for people.
 fn averaged(of_models: &[(String, Value)]) -> String {
     match of_models {
         [(model, _)] => model.clone(),
@@ -422,7 +418,7 @@ mod tests {
         Total { environment, decoder, with_copy, without_copy, waited: Some(Value::exactly(0.5)) }
     }
 
-    /// Of the step of 5 ms and of one of 40 ms; torchvision decodes for the first.
+    /// Times of the step of 5 ms and of one of 40 ms; torchvision decodes for the first.
     fn times(environments: [(Environment, f64, f64); 2]) -> Times {
         let totals = |at: usize| {
             let of = |(it, fast, slow): (_, f64, f64)| total(it, Decoder::Agent, [fast, slow][at]);

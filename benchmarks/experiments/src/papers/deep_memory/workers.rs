@@ -18,7 +18,6 @@ const WORKERS_QUICK: [u32; 2] = [1, 2];
 const EPOCHS: u32 = 3;
 const BATCH: u32 = 8;
 const STEP_S: f64 = 0.015;
-/// The disk of each node.
 const DISK: BytesPerSecond = BytesPerSecond(20_000_000);
 /// Main memory and CXL memory of each node for data, in per cent of the dataset.
 const MAIN: u64 = 25;
@@ -77,7 +76,6 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
     })
 }
 
-/// A number of workers, for people.
 fn counted(workers: u32) -> String {
     match workers {
         1 => "1 worker".to_owned(),

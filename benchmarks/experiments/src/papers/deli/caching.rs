@@ -40,8 +40,8 @@ const PUBLISHED: [(f64, f64); 7] = [
     (0.473, 342.7),
 ];
 
-/// How far a miss rate may lie from another by the draw alone: two standard deviations of a share of two thirds, if 560
-/// of 1,680 samples are dealt twice.
+/// The largest difference of two miss rates by the draw alone: two standard deviations of a share of two
+/// thirds, if 560 of 1,680 samples are dealt twice.
 const DEALT: f64 = 0.033;
 
 type Policy = (&'static str, fn(u32) -> Reader);
@@ -96,7 +96,7 @@ pub(super) fn sizes(measured: &Measured) -> Figure {
     Figure { setting, charts: vec![chart], headlines: headline.into_iter().collect(), ..blank }
 }
 
-/// A miss rate of which a part follows from how the dataset is dealt.
+/// A miss rate that depends in part on the way in which the dataset is dealt.
 fn beside_the_draw(what: &str, published: f64, here: Option<Value>) -> Option<Headline> {
     let claim = at_most(what, published, here)?;
     let verdict = match here?.median - published {
@@ -166,7 +166,6 @@ fn line(r_squared: f64) -> Headline {
     }
 }
 
-/// How much of the variance a line explains.
 #[expect(clippy::cast_precision_loss, reason = "few points")]
 fn r_squared(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;

@@ -19,7 +19,7 @@ pub(super) const NAME: &str = "deli-t2";
 /// Dollars of an hour of a node, as the prices of [`super::requests`] say.
 const VM: f64 = 0.545;
 
-/// What a bucket and the disks of the systems cost in two epochs, in dollars: the same for all ways.
+/// The cost of a bucket and the disks of the systems in two epochs, in dollars: the same for all ways.
 ///
 /// # Source
 ///

@@ -51,7 +51,7 @@ const WAYS: [(Workload, [Point; 2]); 2] = [
     (Workload::Cifar, [(CACHE, deli(CACHE, CACHE, 0), 108.2), (CACHE / 2, FIFTY_FIFTY, 41.4)]),
 ];
 
-/// Why the effect of a configuration of DELI is small here.
+/// The reason why the effect of a configuration of DELI is small here.
 const STAGED: &str = "tierfeed stages the next batches at all times, many requests at once, so that what DELI's \
                       configuration gains is gained with any of them";
 
@@ -146,7 +146,6 @@ fn swept(measured: &Measured, x: &str, workload: Workload, points: &[Point]) -> 
     }
 }
 
-/// The published series, and the one of here.
 fn both(measured: &Measured, workload: Workload, points: &[Point]) -> [Series; 2] {
     let published = |it: &Point| Value::exactly(100.0 * it.2 / workload.published_bucket_s());
     let here = |it: &Point| measured.loading_percent(Run::new(workload, it.1));

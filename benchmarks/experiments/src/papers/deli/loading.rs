@@ -20,7 +20,7 @@ pub(super) const FIFTY_FIFTY: Reader =
     Reader::Deli { cache: CACHE, fetch: CACHE / 2, threshold: CACHE / 2 };
 pub(super) const OURS: Reader = Reader::Gap { cache: CACHE };
 
-/// By how many per cent 50/50 shortens loading from the bucket.
+/// The per cent by which 50/50 shortens loading from the bucket.
 ///
 /// # Source
 ///
@@ -90,7 +90,7 @@ pub(super) fn figure(measured: &Measured) -> Figure {
     Figure { setting, charts: vec![chart], headlines, ..blank }
 }
 
-/// Why a loader that reads everything cannot be faster.
+/// The reason why a loader that reads everything cannot be faster.
 fn bound() -> String {
     format!(
         "every byte that is not kept crosses the bucket, which gives all requests together 5.66 times what it gives \
@@ -101,7 +101,8 @@ fn bound() -> String {
     )
 }
 
-/// By how many per cent loading of MNIST is shorter at the rate of the bucket, if so many samples are read once only.
+/// The per cent by which loading of MNIST is shorter at the rate of the bucket, if `kept` samples are read
+/// once only.
 fn at_best(kept: u32) -> f64 {
     let all = EPOCHS * SAMPLES;
     let crossing_s = bytes_of(all - kept) / RATES.parallel;

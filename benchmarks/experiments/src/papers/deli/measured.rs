@@ -1,4 +1,4 @@
-//! What turns took, and what every figure says about how they were taken.
+//! The times of turns, and the text of every figure about how they were taken.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,6 @@ use super::{
 };
 use crate::{figure::Value, training::Trained};
 
-/// A turn of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Turn {
     /// Seconds that training waited for data, by epoch.
@@ -28,11 +27,10 @@ pub(super) struct Turn {
     pub(super) missed: Vec<f64>,
     /// Seconds of both epochs.
     pub(super) total_s: f64,
-    /// Of tierfeed.
+    /// Only with tierfeed.
     pub(super) run_dir: Option<PathBuf>,
 }
 
-/// What was measured.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) turns: BTreeMap<Run, Vec<Turn>>,
@@ -40,14 +38,12 @@ pub(super) struct Measured {
     pub(super) disk: Vec<f64>,
     pub(super) sequential: Vec<f64>,
     pub(super) parallel: Vec<f64>,
-    /// What the requests of the jobs of tierfeed cost.
     pub(super) requests: BTreeMap<Run, Requests>,
-    /// What the bucket adds to the round trip.
+    /// Added by the bucket to the round trip.
     pub(super) latency: Nanoseconds,
 }
 
 impl Measured {
-    /// A figure of the turns of a run.
     pub(super) fn value(&self, run: Run, figure: impl Fn(&Turn) -> f64) -> Option<Value> {
         Value::of(&self.turns.get(&run)?.iter().map(figure).collect::<Vec<_>>())
     }
@@ -103,10 +99,10 @@ impl Measured {
     }
 }
 
-/// How far from the published rate what is emulated may be.
+/// The largest relative difference between an emulated rate and the published one.
 const TOLERANCE: f64 = 0.05;
 
-/// How a rate of the emulation lies to the published one.
+/// Compares a rate of the emulation with the published one.
 fn checked(here: f64, published: f64) -> String {
     let off = here / published - 1.0;
     if off.abs() <= TOLERANCE {
@@ -123,7 +119,6 @@ impl Turn {
         Ok(Self { loading_s, missed, total_s: trained.total_s(), run_dir })
     }
 
-    /// Seconds that training waited for data in both epochs.
     pub(super) fn loading_s(&self) -> f64 {
         self.loading_s.iter().sum()
     }

@@ -25,12 +25,12 @@ use crate::{
     training::{Trainer, Training},
 };
 
-/// Samples of the stopwatch.
 const STOPWATCH: u32 = 160;
-/// The pace by which the stopwatch finds out what this machine adds by itself.
+/// The latency with which the stopwatch finds out what this machine adds by itself.
 const TRIAL: Nanoseconds = Nanoseconds(10_000_000);
 
-/// What the bucket has to add, so that one thread gets the published rate, if a sample took `trial_s` with [`TRIAL`].
+/// The latency that the bucket has to add, so that one thread gets the published rate, if a sample took
+/// `trial_s` with [`TRIAL`].
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -42,7 +42,6 @@ fn latency(trial_s: f64) -> Nanoseconds {
     Nanoseconds(((bytes_of(1) / PUBLISHED.sequential - own_s).max(0.0) * 1e9) as u64)
 }
 
-/// A node with what it reads from.
 pub(super) struct Node<'a> {
     settings: &'a Settings,
     trainer: Trainer,
@@ -119,7 +118,7 @@ impl Node<'_> {
         Ok(measured)
     }
 
-    /// Of one thread that reads files.
+    /// The rate of one thread that reads files.
     fn disk_rate(&self) -> anyhow::Result<f64> {
         let machine = Machine { disk: Some(self.disk), ..Machine::default() };
         Ok(self.trainer.times(&machine, &self.disk.path().join(ALL), 1)?.rate())
@@ -160,7 +159,7 @@ impl Node<'_> {
     }
 }
 
-/// The keys of a job for tierfeed, and how many nodes there are for all loaders.
+/// The keys of a job for tierfeed, and the number of nodes for all loaders.
 fn job(reader: Reader, cache: &Path) -> Json {
     let world = json!({ "nodes": NODES, "ranks_per_node": 1 });
     let (samples, policy) = match reader {

@@ -1,4 +1,4 @@
-//! What the requests of a run cost, by `tierfeed plan --cost`.
+//! The cost of the requests of a run, by `tierfeed plan --cost`.
 
 use std::{
     fs,
@@ -24,7 +24,6 @@ system_disk: 16.07 GB
 storage_charged: started-months
 ";
 
-/// What the requests of a job cost, in dollars.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Requests {
     /// If every sample is read when it is needed.
@@ -44,7 +43,6 @@ struct Charge {
     api_usd: f64,
 }
 
-/// What `tierfeed plan --cost` says of the job of a run.
 pub(super) fn requests(tierfeed: &Path, run_dir: &Path) -> anyhow::Result<Requests> {
     let prices = run_dir.join("prices.yaml");
     fs::write(&prices, PRICES)?;

@@ -1,4 +1,4 @@
-//! What a node reads, by what, and how much of the paper's that is.
+//! The samples and loaders of a node, and their scale beside the paper's.
 
 use tierfeed_core::units::{Bytes, BytesPerSecond};
 
@@ -8,19 +8,17 @@ pub(super) const NODES: u32 = 3;
 pub(super) const SAMPLES: u32 = 560;
 /// The same in the paper, with MNIST.
 const SAMPLES_PUBLISHED: u32 = 14_000;
-/// Samples of the paper for each of here.
+/// The samples of the paper that one sample here stands for.
 pub(super) const SCALE: u32 = SAMPLES_PUBLISHED / SAMPLES;
 /// Bytes of a sample: 28 by 28 pixels.
 pub(super) const SAMPLE: u64 = 784;
-/// Samples of a batch in the paper.
 pub(super) const BATCH_PUBLISHED: u32 = 512;
 pub(super) const EPOCHS: u32 = 2;
 /// Threads of the parallel reader of Table I.
 pub(super) const THREADS: u32 = 16;
-/// The unit of the cache.
 pub(super) const CHUNK: Bytes = Bytes(64 << 10);
-/// What the disk below the cache and the files of the baseline is limited to: the published 18.63 MB/s of samples, each
-/// of which takes a block of 4 KiB.
+/// The limit of the disk below the cache and the files of the baseline: the published 18.63 MB/s of samples,
+/// each of which takes a block of 4 KiB.
 pub(super) const DISK: BytesPerSecond = BytesPerSecond(97_300_000);
 
 /// The read rates of Table I, in bytes per second.
@@ -68,7 +66,6 @@ impl Workload {
         }
     }
 
-    /// Seconds of computing in an epoch here.
     pub(super) fn computing_s(self) -> f64 {
         step_s(self) * f64::from(steps())
     }
@@ -86,7 +83,7 @@ impl Workload {
     }
 }
 
-/// What reads. Sizes are in samples of the paper.
+/// The loader. Sizes are in samples of the paper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reader {
     /// `DataLoader`, file by file from the disk.
@@ -104,7 +101,6 @@ pub(super) enum Reader {
 /// A cache that holds more than a node reads.
 pub(super) const UNLIMITED: u32 = NODES * SAMPLES_PUBLISHED;
 
-/// A side of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Run {
     pub(super) workload: Workload,
@@ -116,8 +112,8 @@ impl Run {
         Self { workload, reader }
     }
 
-    /// The same over files or objects one by one: it loads nothing while it computes, so how long that takes makes no
-    /// difference, and one workload stands for both.
+    /// The same over files or objects one by one: it loads nothing while it computes, so the time to compute
+    /// makes no difference, and one workload stands for both.
     pub(super) const fn baseline(reader: Reader) -> Self {
         Self { workload: Workload::Mnist, reader }
     }
@@ -136,18 +132,18 @@ impl Run {
     }
 }
 
-/// A number of samples of the paper, as many here.
+/// The number of samples here for a number of samples of the paper.
 pub(super) const fn scaled(samples: u32) -> u32 {
     (samples * SAMPLES + SAMPLES_PUBLISHED / 2) / SAMPLES_PUBLISHED
 }
 
-/// Chunks of a cache for so many samples of the paper: as many as come closest, one at least.
+/// Chunks of a cache for so many samples of the paper: the closest number, at least one.
 pub(super) fn chunks(samples: u32) -> u64 {
     let bytes = u64::from(scaled(samples)) * SAMPLE;
     ((bytes + CHUNK.0 / 2) / CHUNK.0).max(1)
 }
 
-/// Samples of here that a cache for so many samples of the paper has room for.
+/// Samples here that fit into a cache for so many samples of the paper.
 #[expect(clippy::cast_possible_truncation, reason = "fewer than an epoch has")]
 pub(super) fn cached(samples: u32) -> u32 {
     (chunks(samples) * (CHUNK.0 / SAMPLE)) as u32

@@ -21,10 +21,9 @@ use crate::{
     training::{Trained, Training},
 };
 
-/// Samples of a batch.
 const BATCH: u32 = 8;
 
-/// Steps, as parts of what `DataLoader` needs for a batch; one phase of an epoch for each.
+/// Steps, as shares of the time that `DataLoader` needs for a batch; one phase of an epoch for each.
 const STEPS: [f64; 3] = [0.3, 0.6, 0.9];
 
 /// The batches of a phase that are not counted: they may have been prepared in the phase before.
@@ -32,17 +31,15 @@ const SKIPPED: usize = 6;
 
 const LOADERS: [&str; 2] = ["DataLoader", "tierfeed"];
 
-/// What a figure of the paper is repeated with.
 pub(super) struct Experiment {
     pub(super) name: &'static str,
-    /// Whether a quick run has it.
     pub(super) is_quick: bool,
     number: &'static str,
     samples: Samples,
     workers: Workers,
-    /// Throughput of `DLCache` over that of `DataLoader` at the step with which it gains most.
+    /// Throughput of `DLCache` over that of `DataLoader` at the step with the largest gain.
     published_most: f64,
-    /// The same on average of all steps, with the batch size with which it gains least and most.
+    /// The same on average of all steps, with the batch size of the smallest gain and of the largest.
     published_means: [f64; 2],
 }
 
@@ -255,12 +252,12 @@ fn batch_s(trained: &Trained) -> Option<f64> {
     mean(trained.waits.first()?.get(SKIPPED..)?)
 }
 
-/// What handing over a batch takes that is ready: no ratio of waits is one of less than that.
+/// The time to hand over a batch that is ready: no ratio of waits uses a shorter one.
 fn shortest_wait(turns: &[Trained]) -> Option<f64> {
     turns.iter().flat_map(|it| &it.waits).flatten().copied().min_by(f64::total_cmp)
 }
 
-/// Seconds that a batch is waited for: with each step, and with all.
+/// Seconds that training waits for a batch: with each step, and with all.
 #[derive(Debug, PartialEq)]
 struct Waits {
     by_step: Vec<Option<Value>>,
@@ -268,7 +265,7 @@ struct Waits {
 }
 
 impl Waits {
-    /// Of turns in which no batch is handed over in less than `ready_s`.
+    /// No batch of these turns is handed over in less than `ready_s`.
     fn of(turns: &[Trained], ready_s: f64) -> Self {
         let of_turns: Option<Vec<_>> = turns.iter().map(|it| by_phase(it, ready_s)).collect();
         let of_turns = of_turns.unwrap_or_default();

@@ -21,7 +21,6 @@ const CHUNK: &str = "256 KiB";
 /// Loaders, by their names in the script and for people.
 const LOADERS: [(&str, &str); 2] = [("dataloader", "DataLoader"), ("tierfeed", "tierfeed")];
 
-/// What a training tells.
 #[derive(Debug, Clone, Deserialize)]
 struct Learned {
     /// Of each step of each epoch.

@@ -22,11 +22,11 @@ const IMBALANCE: &str = "lobster-8b";
 
 pub(super) const NAMES: [&str; 3] = [STAGES, SPEED, IMBALANCE];
 
-/// A model that computes for less than it takes to load what the caches lack: there loading tells most. The paper
-/// prints no times of steps.
+/// A model that computes for less time than it takes to load what the caches lack: there loading matters
+/// most. The paper prints no times of steps.
 const SMALL_MODEL: f64 = 0.4;
 
-/// Of 135 GB, each node 40 GB: the nodes together hold a part of the dataset more than once, or all of it.
+/// Each node caches 40 of 135 GB: the nodes together hold a part of the dataset more than once, or all of it.
 const TWO_NODES: Setting = Setting {
     nodes: 2,
     ranks_per_node: 2,
@@ -34,7 +34,7 @@ const TWO_NODES: Setting = Setting {
     disk: BytesPerSecond(DISK.0 / 2),
     compute_to_load: SMALL_MODEL,
 };
-/// Of 1.3 TB, eight nodes 320 GB.
+/// In the paper, eight nodes together cache 320 GB of 1.3 TB.
 const FOUR_NODES: Setting = Setting {
     nodes: 4,
     ranks_per_node: 1,
@@ -46,7 +46,7 @@ const FOUR_NODES: Setting = Setting {
 const SYSTEMS: [System; 6] = [DATA_LOADER, DALI, NOPFS, LOBSTER, OURS, SHARING];
 const TELLING: [System; 2] = [DALI, SHARING];
 
-/// By how many times Lobster is faster with eight nodes.
+/// The speed of Lobster over that of others, with eight nodes.
 ///
 /// # Source
 ///
@@ -90,7 +90,6 @@ pub(super) fn figures(
     Ok(vec![stages(&both[0].1), speed(&both), imbalance(&both)])
 }
 
-/// What the systems did on some nodes.
 struct OfNodes {
     all: Vec<Measured>,
     setting: String,
@@ -98,7 +97,7 @@ struct OfNodes {
     stopwatch: String,
 }
 
-/// Nodes as charts and claims name them, and why claims of them are not judged, if they are not.
+/// The name of nodes in charts and claims, and the reason why claims of them are not judged, if so.
 struct Cluster {
     nodes: u32,
     chart: &'static str,
@@ -177,7 +176,6 @@ fn stages(two: &OfNodes) -> Figure {
     }
 }
 
-/// Why the imbalance under DALI is not judged.
 const OBSERVED: &str = "it is an observation of the paper about another loader, and depends on how long steps compute \
                         and from which difference on a step has imbalance";
 
@@ -201,7 +199,7 @@ fn parts(ranked: &Ranked, step_s: f64) -> Chart {
     }
 }
 
-/// How long ranks wait for their batches, step by step.
+/// The time that ranks wait for their batches, step by step.
 fn waits(ranked: &Ranked) -> Chart {
     let steps: Vec<_> = (0_u32..).zip(&ranked.ranks[0][1].waits).collect();
     let series = RANKS.iter().zip(&ranked.ranks).map(|(name, epochs)| Series {
@@ -218,7 +216,6 @@ fn waits(ranked: &Ranked) -> Chart {
     }
 }
 
-/// A chart for each cluster.
 fn charts(
     y: &str,
     all: &[(Cluster, OfNodes)],
@@ -267,18 +264,14 @@ fn speed(all: &[(Cluster, OfNodes)]) -> Figure {
     }
 }
 
-/// Why a claim of speed is not reached.
 const SAVED_READS: &str = "caches that hold a quarter of the dataset save a quarter of the reads, and all read at the \
                            full rate of their disks: a loader that reads everything takes 1.33 times as long";
 
-/// Why a claim of imbalance is not reached.
 const ALL_WAIT: &str = "the disks give less than the ranks need, so all wait in every step";
 
-/// Why two nodes are not judged.
 const NOT_NEAREST: &str = "the paper's ratio is of eight nodes that hold a quarter of the dataset together, to which \
                            four nodes that do so are nearest";
 
-/// Why several nodes are not judged against `NoPFS`.
 const WITHOUT_PEERS: &str = "nodes of NoPFS read from each other, and its policy here does not";
 
 #[cfg(test)]

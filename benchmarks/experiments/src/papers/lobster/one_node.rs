@@ -23,18 +23,17 @@ const HITS: &str = "lobster-hits";
 
 pub(super) const NAMES: [&str; 5] = [SPEED, IMBALANCE, UTILISATION, ABLATION, HITS];
 
-/// Of 135 GB, 40 GB.
+/// As in the paper: the node caches 40 of 135 GB.
 const CACHED_PER_MILLE: u64 = 296;
 
-/// Ranks of the node.
 const RANKS: u32 = 4;
 
-/// Two models: their steps take these parts of the time in which the disk gives all of the photographs.
+/// Two models: their steps take these shares of the time in which the disk reads all of the photographs.
 ///
 /// # Source
 ///
-/// In figure 10 of Lobster the GPUs compute for 52 and 58 % of the time under `DataLoader` and DALI, which wait for
-/// their reads; figure 8 is of a model that computes for longer.
+/// In figure 10 of Lobster the GPUs compute for 52 and 58 % of the time under `DataLoader` and DALI, which
+/// wait for their reads; figure 8 is of a model that computes for longer.
 const MODELS: [(&str, f64); 2] = [("small model", 0.55), ("large model", 0.85)];
 
 const SYSTEMS: [System; 7] =
@@ -43,7 +42,7 @@ const SYSTEMS: [System; 7] =
 const COMPARED: [System; 5] = [DATA_LOADER, DALI, NOPFS, LOBSTER, OURS];
 const TELLING: [System; 3] = [DATA_LOADER, NOPFS, OURS];
 
-/// By how many times Lobster is faster.
+/// The speed of Lobster over that of others.
 ///
 /// # Source
 ///
@@ -51,7 +50,8 @@ const TELLING: [System; 3] = [DATA_LOADER, NOPFS, OURS];
 /// and 5.6.
 const FASTER_THAN: [(System, f64); 3] = [(DATA_LOADER, 1.6), (DALI, 1.7), (NOPFS, 1.2)];
 
-/// The share of steps with imbalance under Lobster, and under the others as much more as it saves them.
+/// The share of steps with imbalance: the published one of Lobster, and for the others that plus what it
+/// saves them.
 const IMBALANCED: [(System, f64); 4] =
     [(DATA_LOADER, 0.489), (DALI, 0.339), (NOPFS, 0.254), (LOBSTER, 0.175)];
 /// The share of steps with imbalance that Lobster saves the others.
@@ -69,7 +69,7 @@ const HIT: [(System, f64); 4] =
 /// Speed of parts of Lobster over DALI's.
 const PARTS: [(System, f64); 3] = [(DALI, 1.0), (LOBSTER_THREADS, 1.3), (LOBSTER_EVICTION, 1.15)];
 
-/// Why a claim of speed is not reached with each of [`MODELS`].
+/// The reason why a claim of speed is not reached, for each of [`MODELS`].
 const WHY: [&str; 2] = [
     "from the second epoch on any cache of this size saves at most 29.6 % of the reads, NoPFS's policy as many as \
      ours, and all read from one disk: a loader that reads everything at its full rate takes 1.42 times as long",
@@ -77,16 +77,14 @@ const WHY: [&str; 2] = [
      rate takes 1.18 times as long as computing",
 ];
 
-/// Why no cache keeps as much as the paper's hit ratio.
 const KEPT: &str = "a sample that is not read again lies in memory at the end of an epoch, and 29.6 % of the dataset \
                     fit there: a hit ratio of 63.2 % counts samples that were read ahead";
 
-/// Why bytes that are ready are not judged.
 const READ_AHEAD: &str =
     "how long steps compute was chosen here, and decides on how much is read ahead of them";
 
-/// What of Lobster runs alone in figure 11, by how many times it is faster than DALI in the paper, and why it brings
-/// nothing here. Both run with the other half of `NoPFS`'s policy, whose bar is what they are to beat.
+/// The part of Lobster that runs alone in figure 11, its speed over DALI's in the paper, and the reason why
+/// it brings nothing here. Both run with the other half of `NoPFS`'s policy, whose bar is the one to beat.
 const ALONE: [(&str, f64, &str); 2] = [
     (
         "Lobster's threads",
@@ -101,14 +99,11 @@ const ALONE: [(&str, f64, &str); 2] = [
     ),
 ];
 
-/// Why figure 11 is not judged as the paper draws it.
 const OVER_DALI: &str =
     "over DALI all that tierfeed does otherwise counts too, such as how it decodes";
 
-/// Why figure 11 is empty in a quick run.
 const WITHOUT_DALI: &str = " DALI did not run, so nothing is compared with it.";
 
-/// What the systems did with a model.
 struct Model {
     name: &'static str,
     setting: String,
@@ -149,7 +144,6 @@ pub(super) fn figures(
     Ok(figures.map(|figure| figure(&models)).to_vec())
 }
 
-/// A chart of both models.
 fn of_models(
     y: &str,
     models: &[Model],

@@ -26,8 +26,8 @@ const STEPS: u32 = 562;
 const BATCH: u32 = 4;
 const SAMPLES: u32 = NODES * RANKS_PER_NODE * STEPS * BATCH;
 
-/// The order is read so far, and reads of the first epochs are counted: a sample that does not return until the end
-/// does so later than any bar but the last.
+/// The order is read for this many epochs, and reads of the first ones are counted: a sample that does not
+/// return until the end returns later than any bar but the last.
 const EPOCHS: u32 = 24;
 const COUNTED: u32 = 12;
 
@@ -75,7 +75,7 @@ pub(super) fn figures(
     }])
 }
 
-/// What `tierfeed plan --dump` prints: a line for each batch, with epoch, step, rank and samples.
+/// The output of `tierfeed plan --dump`: a line for each batch, with epoch, step, rank and samples.
 fn order_of_node_0(stage: &Stage<'_>) -> anyhow::Result<String> {
     let job = stage.trainer.folder().join("order.json");
     let text = json!({
@@ -99,7 +99,7 @@ fn order_of_node_0(stage: &Stage<'_>) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// For each read of the first [`COUNTED`] epochs, after how many steps the node reads the sample again.
+/// For each read of the first [`COUNTED`] epochs, the number of steps until the node reads the sample again.
 fn distances(dump: &str) -> anyhow::Result<Vec<u32>> {
     let mut last: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
     let mut distances = Vec::new();

@@ -14,18 +14,16 @@ use crate::{
     training::Training,
 };
 
-/// Samples of a batch of a rank.
 pub(super) const BATCH: u32 = 8;
 const EPOCHS: u32 = 4;
-/// The first is cold, and in the last nothing is read ahead for a next one.
+/// The epochs that count: the first is cold, and in the last nothing is read ahead for a next one.
 const COUNTED: Range<usize> = 1..3;
-/// Workers or threads of each rank.
 const WORKERS: u32 = 2;
 
-/// A step is imbalanced if a rank waits for its batch for so much of a step longer than another.
+/// A step is imbalanced if a rank waits for its batch longer than another by more than this share of a step.
 const IMBALANCE: f64 = 0.1;
 
-/// A batch is there if it is waited for no longer than this: what handing it over takes.
+/// A batch counts as ready if the wait for it is no longer than this, the time to hand it over.
 const READY_S: f64 = 0.002;
 
 /// A loader, or a policy of tierfeed with a way to divide threads over ranks.
@@ -43,10 +41,10 @@ pub(super) const DALI: System = System { name: "DALI", loader: "dali", policy: "
 pub(super) const NOPFS: System = tierfeed("NoPFS's policy", "nopfs", "proportional");
 pub(super) const LOBSTER: System = tierfeed("Lobster's policy", "lobster", "lobster");
 pub(super) const OURS: System = tierfeed("tierfeed", "gap", "shared");
-/// Each node reads from the others what they keep.
+/// Each node reads from the others the samples that they keep.
 pub(super) const SHARING: System = tierfeed("tierfeed, shared cache", "partitioned", "shared");
 
-/// The way of tierfeed that is compared on so many nodes; not the one that was faster.
+/// The configuration of tierfeed for this number of nodes. It is fixed, not chosen by speed.
 pub(super) const fn ours(nodes: u32) -> System {
     match nodes {
         1 => OURS,
@@ -54,7 +52,6 @@ pub(super) const fn ours(nodes: u32) -> System {
     }
 }
 
-/// Parts of Lobster alone.
 pub(super) const LOBSTER_THREADS: System = tierfeed("Lobster's threads", "nopfs", "lobster");
 pub(super) const LOBSTER_EVICTION: System =
     tierfeed("Lobster's eviction", "lobster", "proportional");
@@ -63,33 +60,29 @@ const fn tierfeed(name: &'static str, policy: &'static str, assignment: &'static
     System { name, loader: "tierfeed", policy, assignment }
 }
 
-/// Nodes with their ranks, and what they have.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting {
     pub(super) nodes: u32,
     pub(super) ranks_per_node: u32,
-    /// What a node keeps of the dataset, in thousandths.
+    /// The share of the dataset that a node keeps.
     pub(super) cached_per_mille: u64,
-    /// The disk of each node.
     pub(super) disk: BytesPerSecond,
-    /// The steps of an epoch take this part of the time in which the disk of a node gives what its ranks read.
+    /// The steps of an epoch take this share of the time in which the disk of a node gives what its ranks
+    /// read.
     pub(super) compute_to_load: f64,
 }
 
 impl Setting {
-    /// Steps of an epoch.
     pub(super) fn steps(&self, nodes: &Nodes<'_>) -> u32 {
         nodes.photographs_count().div_ceil(BATCH * self.nodes * self.ranks_per_node)
     }
 
-    /// How long a step takes.
     #[expect(clippy::cast_precision_loss, reason = "a few megabytes")]
     pub(super) fn step_s(&self, nodes: &Nodes<'_>) -> f64 {
         let load_s = nodes.dataset.0 as f64 / f64::from(self.nodes) / self.disk.0 as f64;
         self.compute_to_load * load_s / f64::from(self.steps(nodes))
     }
 
-    /// For people.
     pub(super) fn described(&self, nodes: &Nodes<'_>) -> String {
         let ranks = if self.ranks_per_node == 1 { "rank" } else { "ranks" };
         let of_nodes = match self.nodes {
@@ -114,7 +107,6 @@ impl Setting {
     }
 }
 
-/// The turns of a system, in figures.
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
     pub(super) system: System,
@@ -124,21 +116,20 @@ pub(super) struct Measured {
     pub(super) utilisation: Option<Value>,
     /// The share of steps in which ranks wait for others.
     pub(super) imbalanced: Option<Value>,
-    /// The share of batches that are there when they are asked for.
+    /// The share of batches that are ready when they are asked for.
     pub(super) ready: Option<Value>,
     /// The share of bytes that was not read from the disk again.
     pub(super) kept: Option<Value>,
-    /// Only of tierfeed, by its report: the share of bytes that lay in memory when they were asked for.
+    /// The share of bytes that lay in memory when they were asked for, by the report of tierfeed; `None` for
+    /// others.
     pub(super) ready_bytes: Option<Value>,
     /// Seconds of a step, at percentiles.
     pub(super) step_s: Vec<Option<Value>>,
     pub(super) turns: Vec<Ranked>,
 }
 
-/// The percentiles of [`Measured::step_s`].
 pub(super) const PERCENTILES: [usize; 5] = [10, 50, 90, 95, 99];
 
-/// Trains with all systems in turns.
 pub(super) fn measure(
     nodes: &mut Nodes<'_>,
     setting: &Setting,
@@ -221,25 +212,23 @@ impl Measured {
         }
     }
 
-    /// The figures of a system.
     pub(super) fn of<'a>(all: &'a [Self], system: &System) -> Option<&'a Self> {
         all.iter().find(|it| it.system == *system)
     }
 }
 
-/// What the paper has of systems.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Published<'a> {
     name: &'static str,
     of_systems: &'a [(System, f64)],
 }
 
-/// As the paper prints it.
+/// Values that the paper prints.
 pub(super) const fn printed(of_systems: &[(System, f64)]) -> Published<'_> {
     Published { name: "published", of_systems }
 }
 
-/// As it follows from what the paper prints, in words.
+/// Values that follow from what the paper prints, as `name` says.
 pub(super) const fn derived<'a>(
     name: &'static str,
     of_systems: &'a [(System, f64)],
@@ -247,7 +236,8 @@ pub(super) const fn derived<'a>(
     Published { name, of_systems }
 }
 
-/// A figure for each system, beside what the paper has; a series for each of `rows`, whose first has all systems.
+/// A figure for each system, beside the published one; a series for each of `rows`, whose first has all
+/// systems.
 pub(super) fn chart(
     y: &str,
     rows: &[(&str, &[Measured])],
@@ -278,7 +268,6 @@ pub(super) fn chart(
     }
 }
 
-/// The processors of this machine, for people.
 pub(super) fn processors() -> String {
     match thread::available_parallelism().map_or(1, usize::from) {
         1 => "1 processor".to_owned(),
@@ -286,11 +275,9 @@ pub(super) fn processors() -> String {
     }
 }
 
-/// Why a share of steps with imbalance is not judged by itself.
 pub(super) const NO_THRESHOLD: &str = "the paper does not say from which difference on a step has imbalance; the \
                                        differences between systems are judged";
 
-/// A figure without charts and headlines.
 pub(super) fn described(name: &str, setting: String, emulated: Vec<String>) -> Figure {
     let of_all = [
         "the GPU is a sleep, and the exchange of gradients a byte to the first rank and back".to_owned(),

@@ -16,14 +16,14 @@ use crate::{
 pub(super) const NAME: &str = "newer-clock";
 
 const EPOCHS: u32 = 3;
-/// So many copies of the photographs: copying them takes seconds, and the room that a training has beside its memory
+/// Copies of the photographs: copying them takes seconds, and the room that a training has beside its memory
 /// holds only a small part of them.
 const TIMES: u32 = 4;
 /// Two thirds of what the shared storage needs for a batch.
 const STEP_S: f64 = 0.02;
 /// Memory of the node, in per cent of the photographs.
 const MEMORY_PERCENT: u64 = 50;
-/// Room on the local disk, in the same way.
+/// Room on the local disk, in per cent of the photographs.
 const LOCAL_PERCENT: u64 = 125;
 
 /// Loaders, by their names in the script and for people.
@@ -109,7 +109,7 @@ fn side<'a>(
     }
 }
 
-/// Seconds since the start of the job, after so many epochs.
+/// Seconds since the start of the job, by epoch.
 fn by_epoch(turns: &[Vec<Trained>]) -> Chart {
     let epochs = EPOCHS as usize;
     let after = |trained: &Trained, done: usize| {

@@ -1,4 +1,4 @@
-//! Cached encoded or decoded: tiers keep photographs as they are stored, or decoded, or what is quicker.
+//! Cached encoded or decoded: tiers keep photographs as they are stored, or decoded, or in the faster form.
 
 use serde_json::json;
 use tierfeed_core::units::Bytes;
@@ -19,7 +19,7 @@ const EPOCHS: u32 = 6;
 /// the last.
 const MEMORY_PERCENT: [u64; 2] = [110, 900];
 
-/// By how many per cent the makespan of several jobs is shorter than with the caches of other loaders.
+/// The per cent by which the makespan of several jobs is shorter than with the caches of other loaders.
 ///
 /// # Source
 ///

@@ -15,7 +15,7 @@ pub(super) const NAME: &str = "newer-loss";
 
 const NODES: u32 = 3;
 const EPOCHS: u32 = 10;
-/// In the middle of the epoch of this number, from 0, an agent is killed.
+/// An agent is killed in the middle of the epoch with this number, which counts from 0.
 const LOST_IN: u32 = 2;
 const BATCH: u32 = 8;
 /// Less than the shared disk needs for a batch of a rank: what is read there again costs time.
@@ -23,12 +23,12 @@ const STEP_S: f64 = 0.005;
 /// Few, and room for hardly more: what staging does not use becomes cache.
 const STAGED_BATCHES: u32 = 4;
 const STAGED: Bytes = Bytes::mib(4);
-/// What the cache of each node holds of the dataset: two of three still hold all of it.
+/// The share of the dataset that the cache of each node holds: two of three nodes still hold all of it.
 const CACHED_PERCENT: u64 = 55;
 /// As much as three nodes need for all of it: two have no room for what the third held.
 const FULL_PERCENT: u64 = 36;
 
-/// By how many per cent a ring that caches lost samples anew shortens the time with a loss.
+/// The per cent by which a ring that caches lost samples anew shortens the time with a loss.
 ///
 /// # Source
 ///

@@ -13,17 +13,16 @@ use crate::{
 
 pub(super) const NAME: &str = "newer-round-trips";
 
-/// How much faster EMLIO loads than others, at most, over these round trips.
+/// The greatest speed of EMLIO over that of others, over these round trips.
 const PUBLISHED: f64 = 8.6;
-/// In milliseconds.
 const ROUND_TRIPS_MS: [f64; 3] = [0.05, 10.0, 30.0];
-/// What all connections share: a network of 1 Gb/s.
+/// The rate that all connections share: a network of 1 Gb/s.
 const NETWORK: BytesPerSecond = BytesPerSecond(125_000_000);
-/// What the stopwatch reads: a tenth of the photographs.
+/// The stopwatch reads a tenth of the photographs.
 const WATCHED: &str = "class0";
 
-/// Loaders by name, in the script, and their workers. Each worker of `DataLoader` has one request in flight; Grain and
-/// SPDL have 16 beside each other, with any number of workers.
+/// Loaders by name, in the script, and their workers. Each worker of `DataLoader` has one request in flight;
+/// Grain and SPDL have 16 at a time, with any number of workers.
 const LOADERS: [(&str, &str, u32); 4] = [
     ("tierfeed", "tierfeed", 2),
     ("DataLoader, 4 workers, obstore", "dataloader", 4),
@@ -84,7 +83,8 @@ pub(super) fn figure(stage: &Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::R
     })
 }
 
-/// How many times as long the fastest other loader takes at the longest round trip, and how tierfeed takes it.
+/// The time of the fastest other loader over that of tierfeed at the longest round trip, and the growth of
+/// tierfeed's own time.
 fn headlines(chart: &Chart) -> Vec<Headline> {
     let farthest = |series: &Series| series.values.last().copied().flatten();
     let (ours, others) = (&chart.series[0], &chart.series[1..]);
@@ -111,10 +111,8 @@ fn headlines(chart: &Chart) -> Vec<Headline> {
     judged.into_iter().chain(one_by_one).chain(flat).collect()
 }
 
-/// Why the published speed may not be reached.
 const MOST_OF_ALL: &str = "this is the most that the paper found of any loader and network";
 
-/// Why a loader with a request for each worker is not judged.
 const ONE_BY_ONE: &str = "four workers have four requests in flight, and tierfeed 64";
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some milliseconds")]

@@ -15,15 +15,15 @@ const EPOCHS: u32 = 4;
 /// With this step `DataLoader` uses the GPU for about as much of the time as in the paper: two workers need 60 ms for a
 /// batch on two cores of an AMD EPYC, slow samples included.
 const STEP_S: f64 = 0.028;
-/// One of so many photographs is slow.
+/// One of this many photographs is slow.
 const SLOW_OF: u32 = 32;
 /// The longer side of a slow photograph, in pixels.
 const SLOW_SIDE: u32 = 3200;
-/// A batch is there if it is waited for no longer than this: what handing it over takes.
+/// A batch counts as ready if the wait for it is no longer than this, the time to hand it over.
 const READY_S: f64 = 0.005;
 
-/// How many times as fast as `DataLoader` trainings are whose slow samples hold no batch up, and the share of its time
-/// in which the GPU is used then.
+/// The speed of trainings whose slow samples hold no batch up, over that with `DataLoader`, and the share of
+/// the time in which the GPU is used then.
 ///
 /// # Source
 ///
@@ -132,7 +132,7 @@ fn headlines(
     speed.into_iter().chain(used).chain(rest).collect()
 }
 
-/// The share of batches from the second epoch on that are there, of those with a slow sample or of the others.
+/// The share of ready batches from the second epoch on, among those with a slow sample or among the others.
 #[expect(clippy::cast_precision_loss, reason = "counts of batches")]
 fn ready(trained: &Trained, slow: bool) -> f64 {
     let waits = trained.waits.iter().skip(1).flatten();

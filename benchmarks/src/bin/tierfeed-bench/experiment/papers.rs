@@ -95,12 +95,11 @@ fn read_floors(file: &Path) -> Result<Floors, Failure> {
 }
 
 impl FiguresOutput {
-    /// What the file says; nothing without one.
+    /// The floors in the file; none without a file.
     fn floors(&self) -> Result<Floors, Failure> {
         self.floors.as_deref().map_or_else(|| Ok(Floors::new()), read_floors)
     }
 
-    /// The page and the floors, where they are wanted.
     fn write(&self, figures: &[Figure], machine: &str) -> Result<(), Failure> {
         let written = |file: &Path, text: String| {
             let written = fs::write(file, text);

@@ -12,12 +12,11 @@
 
 use crate::id::SampleId;
 
-/// The undecided and the cold bytes of a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Batch {
     /// Bytes of samples that do not stay, or for which it is not decided.
     pub(super) cold: u64,
-    /// The part of them that may stay.
+    /// The part of `cold` that may stay.
     pub(super) open: u64,
 }
 
@@ -40,17 +39,15 @@ fn level(batches: &[Batch], quota: u64) -> u64 {
     low
 }
 
-/// A sample that may stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) sample: SampleId,
     pub(super) len: u64,
-    /// Its position in the epoch that is being decided.
+    /// In the epoch that is being decided.
     pub(super) place: u32,
     pub(super) origin: Origin,
 }
 
-/// The location of a candidate when it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// No tier: the sample is read cold.
@@ -61,12 +58,11 @@ pub(super) enum Origin {
     Worn,
 }
 
-/// Chooses among the candidates of one batch after another.
 #[derive(Debug)]
 pub(super) struct Chooser {
     level: u64,
     fill: Fill,
-    /// The bytes by which the batches so far kept too little; negative for too much.
+    /// The bytes that the batches so far kept too little; negative for too much.
     carry: i64,
 }
 
@@ -82,11 +78,8 @@ pub(super) enum Fill {
 /// The decision about a candidate that is kept, or was kept before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It stays in the tier in which it lies.
     Stays,
-    /// It enters a tier.
     Enters,
-    /// It leaves its tier.
     Leaves,
 }
 

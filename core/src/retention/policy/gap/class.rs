@@ -2,18 +2,17 @@
 
 use alloc::{vec, vec::Vec};
 
-/// The bytes of a class, and how many of them stay in each tier.
+/// The bytes of a class, and those of them that stay in each tier.
 #[derive(Debug, Clone)]
 pub(super) struct Class {
     pub(super) supply: u64,
-    /// Bytes that stay in each tier.
     pub(super) tiers: Vec<u64>,
 }
 
 /// The part of a class that is distributed so far.
 #[derive(Debug)]
 pub(super) struct Distribution {
-    /// Remaining room of each tier for samples that lie there already.
+    /// The room of each tier that is left for samples that lie there already.
     stays: Vec<u64>,
     /// Bytes that enter each tier, and their sum.
     enters: Vec<u64>,
@@ -27,7 +26,6 @@ impl Class {
         Self { supply, tiers: Vec::new() }
     }
 
-    /// Bytes that stay in some tier.
     pub(super) fn kept(&self) -> u64 {
         self.tiers.iter().sum()
     }
@@ -56,7 +54,6 @@ impl Class {
 }
 
 impl Distribution {
-    /// Whether a sample may stay in its tier.
     pub(super) fn stays(&mut self, tier: u8, len: u64) -> bool {
         let room = &mut self.stays[usize::from(tier)];
         let fits = *room >= len;
@@ -66,8 +63,8 @@ impl Distribution {
         fits
     }
 
-    /// The tier of the next sample that enters: the one farthest behind its share, so that each
-    /// fills evenly over the epoch.
+    /// The tier of the next sample that enters: the one farthest behind its share, so that each fills
+    /// evenly over the epoch.
     pub(super) fn enters(&mut self, len: u64) -> u8 {
         self.seen += len;
         let behind = |tier: &usize| {

@@ -9,11 +9,9 @@ use alloc::vec::Vec;
 use super::balance::Candidate;
 use crate::id::SampleId;
 
-/// When room becomes free for samples that enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turnover {
-    /// When samples of the same class leave, at their position in the epoch: there is no other
-    /// class.
+    /// When samples of the same class leave, at their position in the epoch: there is no other class.
     Own,
     /// From the start of the epoch: room comes from other classes, which lose samples all the time.
     Common,
@@ -34,7 +32,6 @@ enum Event {
     Enters { sample: SampleId, len: i64 },
 }
 
-/// A change of the free room in a tier.
 struct Change {
     tier: u8,
     /// Bytes gained; negative if a sample took them.
@@ -116,7 +113,7 @@ impl Exchange {
         }
     }
 
-    /// The tier with the most room, the fastest of equals, if the room is enough.
+    /// The tier with the most room, the fastest of equals; `None` if the room is not enough.
     fn tier_with_room(&self, len: i64) -> Option<u8> {
         let tiers = (0_u8..).zip(&self.rooms);
         let widest = tiers.max_by_key(|(tier, room)| (**room, core::cmp::Reverse(*tier)));

@@ -9,27 +9,21 @@ use crate::{
     units::Bytes,
 };
 
-/// The input for planning an epoch.
 #[derive(Debug)]
 pub(in super::super) struct Job {
     pub(super) plan: Box<Plan>,
     pub(super) epoch: Epoch,
     pub(super) basis: Basis,
     pub(super) orders: Orders,
-    /// Capacities of the tiers.
     pub(super) capacities: Vec<Bytes>,
 }
 
-/// The starting point of a plan.
 #[derive(Debug)]
 pub(super) enum Basis {
-    /// The plan of the previous epoch.
     Plan,
-    /// The residency of all samples at that moment.
     TierMap(TierMap),
 }
 
-/// The plan of an epoch.
 #[derive(Debug)]
 pub(in super::super) struct Planned {
     pub(super) plan: Box<Plan>,
@@ -37,12 +31,12 @@ pub(in super::super) struct Planned {
     pub(super) table: Table,
     /// Capacities of the tiers, as far as the plan knows them.
     pub(super) capacities: Vec<Bytes>,
-    /// Present if it started anew: samples that no later plan would evict.
+    /// Present if the plan started anew: samples that no later plan would evict.
     pub(super) unused: Option<Vec<SampleId>>,
 }
 
 impl Job {
-    /// Plans the epoch: for millions of samples that takes a second or more.
+    /// Takes a second or more for millions of samples.
     #[must_use]
     pub(in super::super) fn run(self) -> Planned {
         let Self { mut plan, epoch, basis, orders, capacities } = self;

@@ -31,7 +31,6 @@ use crate::{
 /// as they can.
 const LONG_RUN: u32 = 16;
 
-/// The tiers of samples after their uses.
 #[derive(Debug)]
 pub(super) struct Plan {
     spec: Spec,
@@ -40,35 +39,31 @@ pub(super) struct Plan {
     /// Bytes that an epoch after the planned one is expected to read on this node, by gap.
     expected: Vec<u64>,
     wears: Vec<bool>,
-    /// Present if the cold store is limited by requests.
     lengths: Option<Lengths>,
     samples: States,
-    /// Bytes that earlier epochs keep in the first tiers together, by the epoch until which they
-    /// keep them.
+    /// Bytes that earlier epochs keep in the first tiers together, by the last epoch for which they keep
+    /// them.
     kept: Vec<Vec<u64>>,
     planned: Epoch,
-    /// The last epoch whose reads the samples know, if those of all epochs from the planned one are.
+    /// The last epoch whose reads the samples know; `None` unless they know all epochs from the planned one
+    /// on.
     known: Option<Epoch>,
 }
 
 /// The room that the dataset needs in the tiers.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
-    /// Bytes of each tier that are worth filling.
     useful: Vec<Bytes>,
-    /// Bytes that the dataset takes.
     total: u64,
     saves: Saves,
 }
 
 impl Room {
-    /// Whether every sample fits: then no plan is needed.
     pub(super) fn fits(&self, capacities: impl Iterator<Item = Bytes>) -> bool {
         let all = self.sums(capacities).last();
         self.saves == Saves::Bytes && all.is_some_and(|all| all >= self.total)
     }
 
-    /// The joint capacity of the first tiers, for each tier.
     fn sums(&self, capacities: impl Iterator<Item = Bytes>) -> impl Iterator<Item = u64> {
         let useful = self.useful.iter().copied().chain(core::iter::repeat(Bytes(u64::MAX)));
         let each = capacities.take(TIERS_MAX).zip(useful);
@@ -108,14 +103,12 @@ impl Plan {
         self.lookahead
     }
 
-    /// The room that the dataset needs in the tiers.
     pub(super) fn room(&self) -> &Room {
         &self.room
     }
 
-    /// Starts anew from the residency after a jump of the trainer. Returns the samples that must
-    /// leave their tier because they are not used in the epochs looked into: no later plan would
-    /// evict them.
+    /// Starts anew from the residency after a jump of the trainer. Returns the samples that must leave
+    /// their tier because they are not used in the epochs looked into: no later plan would evict them.
     pub(super) fn restart(
         &mut self,
         epoch: Epoch,
@@ -143,7 +136,6 @@ impl Plan {
         unused
     }
 
-    /// Decides for every sample that the node reads in `epoch`.
     pub(super) fn epoch(&mut self, epoch: Epoch, orders: &Orders, capacities: &[Bytes]) -> Table {
         for kept in &mut self.kept {
             let gone = (epoch.0 - self.planned.0).min(self.lookahead) as usize;
@@ -210,7 +202,6 @@ impl Plan {
         }
     }
 
-    /// Keeps the samples with the least cost per request, the cheapest in the fastest tier.
     fn save_requests(&mut self, thresholds: &[Threshold], orders: &Orders) {
         let Some(order) = orders.get(&self.planned) else { return };
         let planned = self.planned;
@@ -313,7 +304,6 @@ impl Plan {
         survey
     }
 
-    /// Records how long each sample is kept, and its tier from now on.
     fn conclude(&mut self, orders: &Orders) -> Table {
         let mut table = Table::new(self.samples.len());
         let Some(order) = orders.get(&self.planned) else { return table };
@@ -333,9 +323,8 @@ impl Plan {
 
 /// The bytes that an epoch reads and that are used again in view.
 struct Supply {
-    /// Those of each gap.
     of_gap: Vec<u64>,
-    /// Of each gap those that lie in a tier when they are read, by tier.
+    /// For each gap, the bytes that lie in a tier when they are read, by tier.
     resident: Vec<Vec<u64>>,
 }
 
@@ -344,7 +333,6 @@ impl Supply {
         Self { of_gap: vec![0; gaps], resident: vec![vec![0; tiers]; gaps] }
     }
 
-    /// Adds a sample when its gap is found.
     fn add(&mut self, gap: usize, state: &State) {
         self.of_gap[gap - 1] += state.len();
         if let Some(tier) = state.tier() {

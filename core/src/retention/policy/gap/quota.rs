@@ -29,13 +29,12 @@ pub(super) struct Boundaries<'a> {
     pub(super) capacity: u64,
     /// Bytes that the epoch reads, by the gap to their next use.
     pub(super) supply: &'a [u64],
-    /// Bytes that earlier epochs keep until then.
+    /// Bytes that earlier epochs keep over each boundary.
     pub(super) kept: &'a [u64],
     /// Bytes that a later epoch is expected to read, by gap.
     pub(super) expected: &'a [u64],
     /// The part of `expected` that each epoch keeps first.
     pub(super) steady: &'a [u64],
-    /// The number of boundaries left in the job.
     pub(super) left: usize,
 }
 
@@ -99,13 +98,13 @@ enum Priority {
 }
 
 impl Pool {
-    /// `supply` and the part `first` of it, which is kept with priority.
+    /// `first` is the part of `supply` that is kept with priority.
     fn new(first: Vec<u64>, supply: &[u64]) -> Self {
         let rest = first.iter().zip(supply).map(|(first, supply)| supply - first).collect();
         Self { first, rest }
     }
 
-    /// Adds the reads of an epoch whose first boundary is `boundary`.
+    /// `boundary` is the first boundary of the epoch whose reads are added.
     fn add(&mut self, boundary: usize, steady: &[u64], expected: &[u64]) {
         for (end, (steady, expected)) in
             (boundary..self.first.len()).zip(steady.iter().zip(expected))
@@ -115,7 +114,6 @@ impl Pool {
         }
     }
 
-    /// Bytes that are kept over a boundary.
     fn from(&self, boundary: usize) -> u64 {
         self.first[boundary..].iter().chain(&self.rest[boundary..]).sum()
     }
@@ -135,7 +133,6 @@ impl Pool {
     }
 }
 
-/// `value` times `part` over `whole`; at most `value`.
 fn scaled(value: u64, part: u64, whole: u64) -> u64 {
     let scaled = u128::from(value) * u128::from(part.min(whole)) / u128::from(whole.max(1));
     u64::try_from(scaled).expect("at most the value")
@@ -148,7 +145,6 @@ pub(super) fn shares(nodes: u32) -> impl Iterator<Item = f64> {
     core::iter::successors(Some(q * q), move |share| Some(share * (1.0 - q)))
 }
 
-/// A share of a number of bytes.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -266,7 +262,7 @@ mod tests {
         assert_eq!(last_gap(0.9, 1024, 90), 90);
     }
 
-    /// The best that any choice of whole units gives, by trying all.
+    /// The best result of any choice of whole units, by trying all.
     fn best(capacity: u64, supplies: &[[u64; 3]; 3]) -> u64 {
         let mut best = 0;
         let choices: u64 = supplies.iter().flatten().map(|supply| supply + 1).product();

@@ -11,41 +11,35 @@ use crate::{
     units::Bytes,
 };
 
-/// Marks a sample in no tier.
 const OUT: u8 = 0xf;
 
 /// Tiers that a plan can tell apart; slower ones stay empty.
 pub(super) const TIERS_MAX: usize = OUT as usize;
 
-/// Epochs that are looked into at most: each takes four bytes for each of the node's reads, and the
-/// time to permute it before the first batch.
+/// The most epochs that are looked into: each takes four bytes for each of the node's reads, and the time
+/// to permute it before the first batch.
 pub(super) const GAP_MAX: u32 = 32;
 
-/// The state of one sample in a plan.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct State {
     /// Position in the planned epoch.
     pub(super) place: u32,
-    /// Size in grains.
     grains: u32,
     /// The epochs after the planned one that read the sample.
     uses: Uses,
-    /// Whether the planned epoch reads it.
     is_here: bool,
-    /// Its tier after the use that is being planned.
+    /// The tier after the use that is being planned.
     next: u8,
-    /// Its tier after the last use that was planned.
+    /// The tier after the last use that was planned.
     latest: u8,
 }
 
-/// What the plan knows of a sample that is used in a certain later epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It lies in a tier then, independent of the present decision.
     Kept,
     /// The present plan decides.
     Open,
-    /// It is read cold then.
     Cold,
 }
 
@@ -55,7 +49,6 @@ impl State {
         Self { place: 0, grains, uses: Uses(0), is_here: false, next: OUT, latest: OUT }
     }
 
-    /// Bytes that it takes in a tier.
     pub(super) fn len(&self) -> u64 {
         u64::from(self.grains) * GRAIN
     }
@@ -77,19 +70,17 @@ impl State {
         is_next
     }
 
-    /// Ends the planning of an epoch that reads the sample.
     pub(super) fn leave(&mut self) {
         self.is_here = false;
         self.latest = self.next;
     }
 
-    /// Forgets in which epochs the sample is used.
     pub(super) fn forget_uses(&mut self) {
         self.uses = Uses(0);
     }
 
-    /// Epochs from the planned one to its next use, if the planned one reads it and the next use is
-    /// within the look-ahead.
+    /// Epochs from the planned one to the next use; `None` unless the planned one reads the sample and the
+    /// next use is within the look-ahead.
     pub(super) fn gap(&self, planned: Epoch) -> Option<usize> {
         self.uses.next_after(planned).filter(|_| self.is_here)
     }
@@ -108,7 +99,6 @@ impl State {
         }
     }
 
-    /// Replaces the planned tier by the actual one.
     pub(super) fn forget_plan(&mut self, tier: Option<TierId>) {
         let tier = tier.map_or(OUT, |tier| tier.0.min(OUT));
         (self.is_here, self.next, self.latest) = (false, tier, tier);
@@ -119,7 +109,7 @@ impl State {
         self.next = tier.unwrap_or(OUT);
     }
 
-    /// Its tier after its use in the epoch that is being planned.
+    /// The tier after the use in the epoch that is being planned.
     pub(super) fn decided(&self) -> Option<u8> {
         (self.next != OUT).then_some(self.next)
     }
@@ -130,7 +120,7 @@ impl State {
     }
 }
 
-/// Epochs of a window of [`Uses::BITS`] that moves on: a bit for each, by its number.
+/// The epochs of a moving window of [`Uses::BITS`], one bit for each, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Uses(u32);
 
@@ -145,22 +135,21 @@ impl Uses {
         self.0 &= !(1 << (epoch.0 % Self::BITS));
     }
 
-    /// How many epochs after the given one the first of them is. All are later than that.
+    /// The distance from `epoch` to the first of them. All are later than `epoch`.
     fn next_after(self, epoch: Epoch) -> Option<usize> {
         let from_next = self.0.rotate_right(epoch.0.wrapping_add(1) % Self::BITS);
         (from_next != 0).then(|| from_next.trailing_zeros() as usize + 1)
     }
 }
 
-/// The states of all samples, which are larger than the caches.
+/// The states of all samples, which are larger than the CPU caches.
 ///
-/// Where each state is read and changed in turn, each waits for memory. So the states of a block of samples
-/// are read first, independently of each other, and then used in the caches.
+/// If each state were read and changed in turn, each access would wait for memory. So the states of a block
+/// of samples are read first, independently of each other, and then used in the caches.
 #[derive(Debug)]
 pub(super) struct States(Vec<State>);
 
-/// Few enough states that they are still in the first-level cache when they are used: 256 lines are
-/// 16 KiB.
+/// Few enough that the states are still in the first-level cache when they are used: 256 lines are 16 KiB.
 const BLOCK: usize = 256;
 
 impl States {
@@ -180,7 +169,6 @@ impl States {
         &mut self.0[sample.0 as usize]
     }
 
-    /// Visits the states of samples, in their order.
     pub(super) fn visit(&self, samples: &[SampleId], mut see: impl FnMut(SampleId, &State)) {
         for block in samples.chunks(BLOCK) {
             self.touch(block);
@@ -188,7 +176,6 @@ impl States {
         }
     }
 
-    /// As [`Self::visit`], to change them.
     pub(super) fn visit_mut(
         &mut self,
         samples: &[SampleId],

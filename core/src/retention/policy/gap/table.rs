@@ -5,27 +5,24 @@ use core::hint::black_box;
 
 use crate::id::{SampleId, TierId};
 
-/// Marks a sample in no tier.
 const OUT: u8 = 0xf;
 
-/// The decisions of a plan for one epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Table(Vec<u8>);
 
 impl Table {
-    /// A table that keeps none of the given number of samples.
+    /// A table that keeps none of `samples` samples.
     pub(super) fn new(samples: usize) -> Self {
         Self(vec![OUT << 4 | OUT; samples.div_ceil(2)])
     }
 
-    /// The tier of a sample after its use.
     pub(super) fn tier_after(&self, sample: SampleId) -> Option<TierId> {
         let pair = self.0[sample.0 as usize / 2];
         let tier = if sample.0.is_multiple_of(2) { pair & 0xf } else { pair >> 4 };
         (tier != OUT).then_some(TierId(tier))
     }
 
-    /// Has the tiers of samples in the caches of the processor, before they are asked for one by one.
+    /// Brings the tiers of samples into the CPU caches, before they are read one by one.
     pub(super) fn touch(&self, samples: &[SampleId]) {
         black_box(samples.iter().fold(0, |sum, sample| sum ^ self.0[sample.0 as usize / 2]));
     }

@@ -60,7 +60,6 @@ fn share(part: u64, whole: u64) -> f64 {
     f64::from(u32::try_from(part).unwrap()) / f64::from(u32::try_from(whole).unwrap())
 }
 
-/// Cold bytes of the batches of every epoch.
 fn cold_by_batch(setting: &Setting) -> Vec<BTreeMap<(Step, Rank), u64>> {
     let mut replay = Replay::new(Kind::Gap, setting);
     let mut epochs = Vec::new();
@@ -158,7 +157,6 @@ fn the_nearest_gaps_lie_in_the_fastest_tier() {
     }
 }
 
-/// Samples that enter a tier in each epoch.
 fn written(setting: &Setting, tier: TierId) -> Vec<usize> {
     let mut replay = Replay::new(Kind::Gap, setting);
     let samples = (0..setting.order.samples).map(SampleId);
@@ -269,7 +267,6 @@ fn a_tier_is_filled_as_far_as_it_can_be_read_in_time() {
     assert!(read[0].abs_diff(600) <= 6 && read[1].abs_diff(600) <= 6, "{read:?}");
 }
 
-/// Bytes that enter each tier in each epoch.
 fn written_bytes(setting: &Setting) -> Vec<Vec<u64>> {
     let mut replay = Replay::new(Kind::Gap, setting);
     let epochs = core::iter::from_fn(|| replay.epoch());
@@ -335,8 +332,8 @@ fn a_trainer_that_goes_elsewhere_leaves_nothing_behind() {
     assert_eq!(left_behind(15, 3), 0, "backwards");
 }
 
-/// Hits of each epoch where the one tier gets another size in the middle of an epoch, and each epoch is planned
-/// while the one before is read.
+/// Hits of each epoch where the one tier gets another size in the middle of an epoch, and each epoch is
+/// planned while the one before is read.
 fn hits_with_a_resize(from: u64, to: u64, during: Epoch) -> Vec<usize> {
     let setting = setting(equal(2_000), World { nodes: 1, ranks_per_node: 1 }, 6, &[from]);
     let mut gap = Gap::new(&setting);

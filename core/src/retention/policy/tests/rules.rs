@@ -229,7 +229,6 @@ fn what_deepmemory_has_no_space_for_enters_one_tier_lower() {
     assert_eq!(stage.contents(), [(2..10).chain([12]).collect::<Vec<_>>(), vec![10, 11]]);
 }
 
-/// A setting whose job adjusts its policy.
 fn tuned(setting: &Setting, tuning: Tuning) -> Setting {
     Setting { aim: Aim { tuning, ..Aim::default() }, ..setting.clone() }
 }

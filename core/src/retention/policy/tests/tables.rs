@@ -3,7 +3,6 @@
 use super::*;
 use crate::retention::replay::Replay;
 
-/// Reads of the node in an epoch.
 const READS: u32 = 6_000;
 
 /// The tables are rounded to 0.0005 and come from one seed with ten times as many samples.

@@ -12,7 +12,6 @@ use crate::{
     units::Bytes,
 };
 
-/// The fault that is injected into an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Injected {
     None,
@@ -25,7 +24,6 @@ pub(super) enum Injected {
 }
 
 impl Injected {
-    /// Draws a fault that the operation can have.
     pub(super) fn draw(operation: &Operation, draws: &mut Draws) -> Self {
         let choices: &[Self] = match operation {
             Operation::Fetch { .. } | Operation::Prefetch { .. } => &[
@@ -68,17 +66,15 @@ enum Content {
 #[derive(Debug, Default)]
 pub(super) struct NodeMemory {
     arenas: BTreeSet<Rank>,
-    /// By where a slot starts.
+    /// By the start of the slot.
     staged: BTreeMap<(Rank, u64), Content>,
     chunks: BTreeSet<(TierId, ChunkId)>,
-    /// By where a piece starts.
+    /// By the start of the piece.
     cached: BTreeMap<(TierId, ChunkId, u64), Content>,
-    /// Tiers that cannot be read or written.
     pub(super) lost: BTreeSet<TierId>,
 }
 
 impl NodeMemory {
-    /// How many of `ranks` have staging memory.
     pub(super) fn arenas_of(&self, ranks: &BTreeSet<Rank>) -> usize {
         self.arenas.intersection(ranks).count()
     }
@@ -93,14 +89,14 @@ impl NodeMemory {
         self.cached.retain(|(of, at, _), _| (*of, *at) != (tier, chunk));
     }
 
-    /// What lay in the tier is gone, and for a while nothing can be put there.
+    /// The contents of the tier are lost, and for a while nothing can be written there.
     pub(super) fn lose(&mut self, tier: TierId) {
         self.lost.insert(tier);
         let of_tier = self.cached.iter_mut().filter(|((of, ..), _)| *of == tier);
         of_tier.for_each(|(_, content)| *content = Content::Broken);
     }
 
-    /// Ends an operation: moves what it moves, and says what the session is told.
+    /// Ends an operation: moves its bytes, and returns the outcome for the session.
     pub(super) fn end(
         &mut self,
         operation: &Operation,
@@ -156,7 +152,7 @@ impl NodeMemory {
         }
     }
 
-    /// Writes a sample to a tier, as far as it could be read and the tier can be reached.
+    /// Writes a sample to a tier, if it could be read and the tier can be reached.
     fn put(
         &mut self,
         sample: SampleId,
@@ -175,7 +171,7 @@ impl NodeMemory {
         Ok(outcome)
     }
 
-    /// Whether a batch in staging is what its layout says. A sample that is read in place may be broken by its
+    /// Checks a batch in staging against its layout. A sample that is read in place may be broken by its
     /// memory, but by nothing else.
     pub(super) fn check(&self, batch: &Batch, offset: Bytes) -> Result<(), Violation> {
         for entry in &batch.entries {
@@ -197,7 +193,7 @@ impl NodeMemory {
         Ok(())
     }
 
-    /// A trainer writes over every byte of a batch that it may write.
+    /// Overwrites every byte of a batch that a trainer may write.
     pub(super) fn overwrite(&mut self, handed: &Handed) {
         let content = Content::Written(handed.connection, handed.lease);
         for place in places_written(handed) {
@@ -205,7 +201,8 @@ impl NodeMemory {
         }
     }
 
-    /// Whether what the trainer wrote is still there, and what it may only read is as it was.
+    /// Checks that the bytes that the trainer wrote are still there, and that those that it may only read
+    /// are unchanged.
     pub(super) fn check_held(&self, handed: &Handed) -> Result<(), Violation> {
         let written = Content::Written(handed.connection, handed.lease);
         let is_kept = places_written(handed).all(|at| self.staged.get(&at) == Some(&written));
@@ -223,7 +220,7 @@ impl NodeMemory {
         }
     }
 
-    /// A sample in staging that is copied; the session has seen that it arrived.
+    /// Reads a sample in staging for a copy; the session has seen that it arrived.
     fn read_staged(
         &self,
         slot: Slot,
@@ -237,8 +234,8 @@ impl NodeMemory {
         }
     }
 
-    /// A sample in a tier: its checksum tells wrong bytes. Another sample in its place is a mistake of the
-    /// session.
+    /// Reads a sample in a tier. Its checksum tells wrong bytes; another sample in its place is an error of
+    /// the session.
     fn read(
         &self,
         place: &Place,
@@ -278,7 +275,7 @@ impl NodeMemory {
     }
 }
 
-/// Where the samples of a batch start that were copied for its trainer.
+/// The starts of the samples of a batch that were copied for its trainer.
 fn places_written(handed: &Handed) -> impl Iterator<Item = (Rank, u64)> + '_ {
     let is_own =
         |entry: &&Entry| entry.in_place.is_none() && entry.len.is_some_and(|len| len.0 > 0);

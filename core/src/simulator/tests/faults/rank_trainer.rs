@@ -10,7 +10,6 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// A batch as the agent handed it over.
 #[derive(Debug)]
 pub(super) struct Handed {
     /// The connection over which it came, and goes back.
@@ -20,7 +19,6 @@ pub(super) struct Handed {
     pub(super) batch: Batch,
 }
 
-/// What a step is computed with.
 #[derive(Debug)]
 pub(super) enum Step {
     Handed(Handed),
@@ -28,18 +26,16 @@ pub(super) enum Step {
     Alone,
 }
 
-/// Ids of connections that each rank may use, a new one each time.
+/// The number of connection ids for each rank, a new one each time.
 const CONNECTIONS: u64 = 1 << 32;
 
-/// A trainer of one rank.
 #[derive(Debug)]
 pub(super) struct RankTrainer {
     pub(super) rank: Rank,
-    /// Its connection, if it has one.
     pub(super) connection: Option<ConnectionId>,
     pub(super) is_admitted: bool,
     pub(super) is_alive: bool,
-    /// How often its process was killed.
+    /// The number of times that its process was killed.
     pub(super) life: u32,
     /// The batch that it uses next, or uses now.
     pub(super) position: Option<BatchId>,
@@ -50,7 +46,7 @@ pub(super) struct RankTrainer {
     next: Option<BatchId>,
     asked: VecDeque<BatchId>,
     ready: VecDeque<(BatchId, Option<Handed>)>,
-    /// What it computes with: `None` if it computes nothing.
+    /// `None` if it computes nothing.
     step: Option<Step>,
     connections: u64,
 }
@@ -79,12 +75,11 @@ impl RankTrainer {
         self.position.is_none()
     }
 
-    /// Whether it waits for its first agent.
     pub(super) fn is_new(&self) -> bool {
         self.is_alive && self.step.is_none() && self.connection.is_none()
     }
 
-    /// A new connection, which asks for what was not handed over yet.
+    /// Returns a new connection, which asks for batches that were not handed over yet.
     pub(super) fn attach(&mut self, order: &Spec) -> ConnectionId {
         self.connections += 1;
         let connection = ConnectionId(u64::from(self.rank.0) * CONNECTIONS + self.connections);
@@ -100,7 +95,7 @@ impl RankTrainer {
         connection
     }
 
-    /// Leaves its connection, and returns what it was. What was handed over stays readable.
+    /// Leaves its connection, and returns it. Batches that were handed over stay readable.
     pub(super) fn detach(&mut self) -> Option<ConnectionId> {
         self.is_admitted = false;
         self.asked.clear();
@@ -109,7 +104,7 @@ impl RankTrainer {
         self.connection.take()
     }
 
-    /// The process is gone, and with it everything that it had; the batch in use was not used.
+    /// The process is gone with all that it had; the batch in use counts as not used.
     pub(super) fn die(&mut self) {
         self.life += 1;
         self.is_alive = false;
@@ -117,7 +112,7 @@ impl RankTrainer {
         self.step = None;
     }
 
-    /// The next batch to ask for, as far as the window goes.
+    /// `None` if the window is full, or nothing may be asked for now.
     pub(super) fn next_request(
         &mut self,
         order: &Spec,
@@ -131,7 +126,7 @@ impl RankTrainer {
         Some((connection, batch))
     }
 
-    /// An answer: a batch, or none.
+    /// `None` for a refusal.
     pub(super) fn receive(
         &mut self,
         batch: BatchId,
@@ -145,7 +140,7 @@ impl RankTrainer {
         Ok(())
     }
 
-    /// Starts a step, if it can: with a leased batch, or with what it reads itself.
+    /// Starts a step, if it can, with a leased batch or with one that it reads itself.
     pub(super) fn begin(&mut self, order: &Spec) -> Option<&Step> {
         let position = self.position.filter(|_| self.is_alive && self.step.is_none())?;
         let handed = match self.ready.front() {
@@ -161,12 +156,12 @@ impl RankTrainer {
         self.step.as_ref()
     }
 
-    /// Whether it keeps so much that it cannot even ask for its next batch.
+    /// Whether it keeps so many batches that it cannot ask for the next one.
     fn cannot_ask(&self) -> bool {
         self.is_admitted && self.asked.is_empty() && self.next == self.position && self.held > 0
     }
 
-    /// Ends a step, and returns what it was computed with.
+    /// Returns what the step was computed with.
     pub(super) fn end(&mut self, order: &Spec) -> Option<Step> {
         let step = self.step.take()?;
         let position = self.position?;

@@ -15,7 +15,6 @@ use crate::{
 
 const CHUNK: Bytes = Bytes(256 << 10);
 
-/// Leaves out whatever may be left out.
 const SKIP_ALL: OnError = OnError::Skip(SkipShare(1_000_000));
 
 fn settings(policy: policy::Kind, on_error: OnError) -> Settings {
@@ -74,7 +73,6 @@ fn scenario(seed: u64, operations: u32, incidents: u32) -> Scenario {
     Scenario { seed, operations: PerMillion(operations), incidents, every }
 }
 
-/// Everything that must hold of any scenario.
 fn assert_no_violation(settings: &Settings, report: &FaultReport, scenario: &Scenario) {
     assert_eq!(report.violation, None, "{scenario:?}");
     for (rank, used) in &report.used {

@@ -13,7 +13,6 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open},
 };
 
-/// The limits of a program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     /// Time from start to end.
@@ -22,10 +21,8 @@ pub(super) struct Bounds {
     pub(super) output_bytes: u64,
 }
 
-/// Bytes of stderr that are kept.
 const ERRORS_BYTES_MAX: u64 = 64 << 10;
 
-/// The result of a program that ended within its limits.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) status: ExitStatus,
@@ -33,7 +30,6 @@ pub(super) struct Ended {
     pub(super) errors: Vec<u8>,
 }
 
-/// Why a program did not end within its limits.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BoundsError {
     #[error("it ran for more than {} s and was ended", .0.as_secs())]
@@ -45,10 +41,6 @@ pub(super) enum BoundsError {
 }
 
 /// Runs `command` to its end, in a process group of its own, and kills the remaining group.
-///
-/// # Errors
-///
-/// See [`BoundsError`].
 pub(super) fn run(command: &mut Command, bounds: Bounds) -> Result<Ended, BoundsError> {
     let mut child = command
         .stdin(Stdio::null())

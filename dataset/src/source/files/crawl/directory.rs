@@ -24,13 +24,11 @@ use crate::source::{
     files::{mtime_ns, open_directory, size, unreadable},
 };
 
-/// Number of names in a part of a directory.
 const BLOCK: usize = 1_024;
 
 /// Buffer for the names that one system call returns.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// A directory that has to be read.
 pub(super) struct Entry {
     /// Path below the source.
     pub(super) path: Vec<u8>,
@@ -43,7 +41,6 @@ impl Entry {
     }
 }
 
-/// A directory above another one.
 struct Ancestor {
     id: (u64, u64),
     path: Vec<u8>,
@@ -58,7 +55,6 @@ struct Entered {
     found: Mutex<Found>,
 }
 
-/// Names in a directory.
 pub(super) struct Block {
     entered: Arc<Entered>,
     names: Vec<u8>,
@@ -80,7 +76,6 @@ enum Kind {
     Unknown,
 }
 
-/// Buffers that a thread reuses.
 pub(super) struct Buffers {
     buffer: Vec<u8>,
     path: Vec<u8>,
@@ -92,7 +87,6 @@ impl Default for Buffers {
     }
 }
 
-/// The error of a name.
 enum Fault {
     NotAFile,
     DeadLink,

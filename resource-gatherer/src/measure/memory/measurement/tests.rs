@@ -32,7 +32,7 @@ const LIMITS: Limits = Limits {
     curves: &[Traffic::Read],
 };
 
-/// The real clock, on a machine on which the thread gets a half of each slice of time.
+/// The real clock of a machine on which the thread gets half of each slice of time.
 struct Halved(SystemClock);
 
 impl Clock for Halved {
@@ -48,7 +48,7 @@ fn measured(time: Nanoseconds) -> Result<Outcome, MemoryError> {
     measured_until(time, None)
 }
 
-/// As with so much time, of which nothing is left once a part begins.
+/// Measures with this much time, of which nothing is left once the part `end` begins.
 fn measured_until(time: Nanoseconds, end: Option<Part>) -> Result<Outcome, MemoryError> {
     let inventory = Inventory::read(Sysroot::live()).unwrap();
     let pair = memory::pairs(&inventory, Pairs::BestInitiator)[0];

@@ -94,7 +94,6 @@ async fn the_loop_is_asked_once_a_second_however_many_ask() {
     assert!((1..=1 + seconds).contains(&asked), "{asked} times");
 }
 
-/// Twice as many as have a place.
 #[tokio::test]
 async fn peers_that_never_read_hold_up_nobody() {
     let served = served().await;
@@ -131,7 +130,7 @@ fn peers_that_send_descriptors_hold_up_nobody() {
     runtime.shutdown_background();
 }
 
-/// Their answers are longer than what the system takes for them.
+/// The answers are longer than what the system buffers for them.
 #[tokio::test]
 async fn peers_that_ask_and_never_read_hold_up_nobody_and_are_let_go() {
     let folder = tempfile::tempdir().unwrap();

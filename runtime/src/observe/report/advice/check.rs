@@ -8,37 +8,51 @@ use tierfeed_core::{
 use super::{Advice, RunFigures, SATURATED, WORTH_IT};
 use crate::observe::report::verdict::NOTICEABLE;
 
-/// A tier that is busy for less of the time than this is not what copies wait for.
+/// Copies do not wait for a tier that is busy for less than this share of the time.
 const HALF: f64 = 0.5;
 
-/// Advice and its premise.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) advice: Advice,
     premise: Premise,
 }
 
-/// The premise of advice.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Premise {
     /// A link was slower than the training's demand.
-    TooSlow { given: BytesPerSecond, needed: BytesPerSecond },
+    TooSlow {
+        given: BytesPerSecond,
+        needed: BytesPerSecond,
+    },
     /// A link was fast enough and partly idle, but batches were staged late.
-    Late { given: BytesPerSecond, needed: BytesPerSecond, busy: f64 },
-    /// A link was busy for this share of the time.
-    Busy { busy: f64 },
+    Late {
+        given: BytesPerSecond,
+        needed: BytesPerSecond,
+        busy: f64,
+    },
+    Busy {
+        busy: f64,
+    },
     /// Cold reads of an epoch are repeated and would fit into a cache.
-    ReadAgain { cold: Bytes, chunk: Bytes },
+    ReadAgain {
+        cold: Bytes,
+        chunk: Bytes,
+    },
     /// The job runs another policy than the one that is advised.
     OtherPolicy,
     /// The waits were mostly for the first batches.
     FirstBatches,
-    /// A tier has a size that adapts.
     Adapting,
     /// Decoding uses fewer threads than there are processors.
-    Threads { now: u64, processors: u64 },
+    Threads {
+        now: u64,
+        processors: u64,
+    },
     /// Decoding uses as many threads as there are processors.
-    AllThreads { now: u64, processors: u64 },
+    AllThreads {
+        now: u64,
+        processors: u64,
+    },
     /// A cold store stood idle beside a training that waited for it later.
     Phases,
     /// Trainers waited noticeably for this cause.

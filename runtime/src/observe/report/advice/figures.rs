@@ -8,7 +8,6 @@ use tierfeed_core::{
 
 use crate::observe::report::{transform::TransformEntry, verdict::StallSummary};
 
-/// The figures of a run.
 #[derive(Debug)]
 pub(in crate::observe::report) struct RunFigures<'a> {
     pub(in crate::observe::report) waiting: &'a StallSummary,
@@ -35,7 +34,6 @@ pub(in crate::observe::report) struct RunFigures<'a> {
     pub(in crate::observe::report) loop_busy_share: f64,
     /// The share of the training in which it ran on a processor.
     pub(in crate::observe::report) loop_ran_share: f64,
-    /// The transform of the job, if it has one.
     pub(in crate::observe::report) transform: Option<TransformEntry>,
 }
 
@@ -43,7 +41,7 @@ pub(in crate::observe::report) struct RunFigures<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::observe::report) struct Shrunk {
     pub(in crate::observe::report) tier: &'static str,
-    /// What it was to cache.
+    /// The bytes that it was to cache.
     pub(in crate::observe::report) cache: Bytes,
     /// The least that it had room for.
     pub(in crate::observe::report) least: Bytes,
@@ -87,7 +85,6 @@ impl RunFigures<'_> {
         self.demand() / self.steps().max(1)
     }
 
-    /// All bytes that were used.
     pub(super) fn demand(&self) -> u64 {
         self.progress.epochs.iter().map(|epoch| epoch.demand.0).sum()
     }
@@ -122,13 +119,12 @@ fn used(epoch: &EpochProgress) -> u64 {
     epoch.batches + epoch.self_read_batches
 }
 
-/// The rate of a link while it was busy.
 pub(super) fn rate(bytes: Bytes, busy: &Busy) -> Option<BytesPerSecond> {
     let seconds = crate::observe::report::seconds(busy.time());
     (bytes.0 > 0 && seconds > 0.0).then(|| per_second(bytes, seconds))
 }
 
-/// A rate with three digits; unlimited without time.
+/// A rate with three significant digits; without time it is as good as unlimited.
 pub(super) fn per_second(bytes: Bytes, seconds: f64) -> BytesPerSecond {
     let rate = number(bytes.0) / seconds.max(1e-9);
     let grain = 10_f64.powf(rate.max(1.0).log10().floor() - 2.0).max(1.0);

@@ -22,18 +22,18 @@ const USEFUL: f64 = 0.25;
 /// More room than the mean cycle needs: cycles are not all equal.
 const ROOM_MARGIN: f64 = 1.2;
 
-/// Look-ahead by itself leaves a store alone that is faster, because each sample is copied once more.
+/// `look_ahead: auto` does not use a store of this rate or more, because each sample is copied once more.
 const AUTO_RATE_MAX: BytesPerSecond = BytesPerSecond(1_000_000_000);
 
-/// What phases cost, over the whole run.
+/// The cost of idle phases, over the whole run.
 #[derive(Debug, Clone, Copy)]
 struct Phases {
     cycles: f64,
     /// Waits for the cold store that its idle time could have taken, in seconds.
     avoidable: f64,
-    /// The room that it takes, in bytes.
+    /// The room for that, in bytes.
     room: f64,
-    /// The part of a byte of room that is left if retained samples give it up.
+    /// The part of the benefit that is left if retained samples give up the room.
     net: f64,
 }
 
@@ -119,7 +119,6 @@ impl RunFigures<'_> {
         Candidate::new(advice, Premise::Phases)
     }
 
-    /// Advises a store that gives in busy phases what was missing there.
     fn faster_in_busy_phases(&self, phases: Phases, given: BytesPerSecond) -> Option<Candidate> {
         let busy = crate::observe::report::seconds(self.cycle?.busy);
         let missing = self.waited_for_cold() * number(given.0) / phases.cycles;
@@ -137,7 +136,6 @@ impl RunFigures<'_> {
     }
 }
 
-/// Advises room for what the tiers could not hold.
 fn more_room(phases: Phases, room: Bytes) -> Candidate {
     let text = format!(
         "the cold store stood idle while the training did something else, because the tiers had no room \

@@ -20,7 +20,6 @@ const MS: u64 = 1_000_000;
 
 const CHUNK: Bytes = Bytes::mib(1);
 
-/// A job and the machine that it runs on.
 #[derive(Debug, Clone)]
 struct Case {
     settings: Settings,
@@ -122,7 +121,6 @@ impl Case {
         })
     }
 
-    /// The same job with a change.
     fn with(&self, advice: &Advice) -> Self {
         let mut changed = self.clone();
         let Self { settings, machine } = &mut changed;
@@ -152,7 +150,7 @@ fn faster(link: &LinkModel, rate: BytesPerSecond) -> LinkModel {
     LinkModel { latency: link.latency.clone(), ..LinkModel::from(speed) }
 }
 
-/// What the session of a simulated run counted, as far as advice asks for it.
+/// The progress of a simulated run, as far as advice needs it.
 fn progress(settings: &Settings, outcome: &Outcome) -> Progress {
     let mut progress = Session::new(settings.clone()).progress().clone();
     progress.epochs = outcome.epochs.iter().map(|epoch| epoch.read.clone()).collect();

@@ -86,7 +86,6 @@ fn summed(epochs: &[EpochEntry]) -> BTreeMap<&'static str, f64> {
     sum
 }
 
-/// The visible causes, the longest first.
 fn longest_first<'a>(bars: &[BTreeMap<&'a str, f64>]) -> Vec<&'a str> {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     for (cause, part) in bars.iter().flatten() {
@@ -99,7 +98,7 @@ fn longest_first<'a>(bars: &[BTreeMap<&'a str, f64>]) -> Vec<&'a str> {
     causes.into_iter().map(|(cause, _)| cause).collect()
 }
 
-/// What staging and each tier held over time, and their budget.
+/// Staging and each tier over time, with their budget.
 pub(super) fn memory(footprint: &Footprint) -> String {
     let moments = footprint.timeline.points();
     let mut lines: Vec<(&str, Vec<f64>)> = vec![("staging", each(moments, |it| it.staging_bytes))];
@@ -117,7 +116,6 @@ pub(super) fn memory(footprint: &Footprint) -> String {
     )
 }
 
-/// Free memory of the node over time.
 pub(super) fn free(footprint: &Footprint) -> String {
     let moments = footprint.timeline.points();
     let lines = [("free", each(moments, |it| it.free_bytes))];
@@ -197,7 +195,6 @@ fn axis(end: f64) -> Axis {
     Axis::from_zero(end, (LEFT, RIGHT))
 }
 
-/// The axes, with the scale of the vertical one.
 fn frame(svg: &mut Svg, y: &Axis, below: &str) {
     for tick in &y.ticks {
         svg.line((LEFT, y.at(*tick)), (RIGHT, y.at(*tick)), "grid");
