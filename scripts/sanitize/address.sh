@@ -16,7 +16,7 @@ runtime=$(echo "$(rustc --print target-libdir)"/librustc-*_rt.asan.a)
 readonly host runtime environment=$CARGO_TARGET_DIR/environment
 
 # What looks at batches and leases from within its process.
-readonly python_tests=(announce batch direct failure feed index lease misuse node shelf)
+readonly python_tests=(announce batch direct failure feed index in_place lease misuse node)
 
 say() { printf 'sanitize: addresses: %s\n' "$*" >&2; }
 
