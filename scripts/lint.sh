@@ -19,7 +19,7 @@ check() {
 # Everything that core links, proc macros included. A new name here is a decision, not a detail.
 core_dependencies() {
   diff --label allowed --label found -u \
-    <(printf '%s\n' proc-macro2 quote syn thiserror thiserror-impl tierfeed-core tierfeed-units unicode-ident) \
+    <(printf '%s\n' proc-macro2 quote serde serde_core serde_derive syn thiserror thiserror-impl tierfeed-core tierfeed-units unicode-ident) \
     <(cargo tree -p tierfeed-core -e normal --prefix none -f '{p}' | cut -d' ' -f1 | LC_ALL=C sort -u)
 }
 

@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly packages=(
-  build-essential cmake nasm pkg-config libhdf5-dev libhwloc-dev libudev-dev protobuf-compiler
+  build-essential cmake nasm pkg-config libhdf5-dev libhwloc-dev libudev-dev
   python3 python3-dev python3-venv
   python3-numpy python3-pil python3-pytest python3-torch
   curl ca-certificates procps

@@ -18,7 +18,7 @@ use tierfeed_runtime::{
     dataset::{self, DatasetError},
     layout::Lengths,
     manager,
-    rpc::JobText,
+    rpc::call::JobText,
     run_dir::{RunDir, start_marker::StartMarker},
     schedule::Terms,
 };
@@ -47,7 +47,7 @@ impl JobFile {
         Self::read_with(path, World { nodes: 1, ranks_per_node: 1 })
     }
 
-    /// What the file leaves out of its world is that of `default`.
+    /// `default` supplies what the file leaves out of its world.
     pub(crate) fn read_with(path: &Path, default: World) -> Result<Self, Failure> {
         let (job, text) = Job::load_with(path, default).map_err(Failure::input)?;
         if let Some(warning) = job.unused_threads() {
@@ -63,7 +63,6 @@ impl JobFile {
         Ok(Self { job: Arc::new(job), path, text })
     }
 
-    /// The same job in a file at `path`.
     pub(crate) fn saved(self, path: PathBuf) -> Result<Self, Failure> {
         fs::write(&path, &self.text)
             .with_context(|| format!("{}", path.display()))
@@ -71,7 +70,6 @@ impl JobFile {
         Ok(Self { path, ..self })
     }
 
-    /// The world of the job, with the lines of its keys.
     pub(crate) fn post(&self) -> Post {
         self.job.post(&self.text, &self.path)
     }
@@ -87,7 +85,6 @@ impl JobFile {
     }
 }
 
-/// A job with its index and order.
 #[derive(Debug)]
 pub(crate) struct IndexedJob {
     pub(crate) job: Arc<Job>,
@@ -122,7 +119,7 @@ impl SizedJob {
         &self.file.job
     }
 
-    /// The index of the dataset; `None` if the dataset is only described.
+    /// `None` if the dataset is only described.
     pub(crate) fn index(&self) -> Option<&Index> {
         match &self.samples {
             Samples::Indexed(catalog) => Some(catalog.first()),
@@ -214,7 +211,6 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failur
     })
 }
 
-/// The statistics of the first dataset, and of those beside it.
 fn sums(catalog: &Catalog) -> (Sizes, Vec<Sizes>) {
     let further = catalog.further().iter().map(|index| Sizes::from(&**index));
     (Sizes::from(&**catalog.first()), further.collect())
@@ -231,7 +227,6 @@ fn continued(dataset: &Dataset, path: &Path, expected: Option<&u64>, note: &Path
     Some(index)
 }
 
-/// Logs how a dataset of a continued job has changed.
 fn log_changes(differences: &Differences, dataset: &Dataset, note: &Path) {
     let (source, note) = (&dataset.source, note.display());
     if !matches!(source, Location::Path(_)) {
@@ -303,7 +298,6 @@ fn placed(file: &JobFile, keys: &[&str], error: DatasetError) -> Failure {
 }
 
 impl IndexedJob {
-    /// The settings of a manager of this job.
     pub(crate) fn manager(&self) -> manager::Settings {
         manager::Settings {
             job: self.text.clone(),

@@ -57,8 +57,8 @@ use crate::{
     units::Nanoseconds,
 };
 
-/// A node that an earlier manager knew, and that this one has not heard of in this time, is gone. Agents try to
-/// register again at least every 30 s.
+/// A node that an earlier manager knew is gone if this manager has not heard of it within this time. Agents
+/// try to register again at least every 30 s.
 const UNHEARD_MAX: Nanoseconds = Nanoseconds(60_000_000_000);
 
 /// Settings that all nodes of a job share.
@@ -66,50 +66,51 @@ const UNHEARD_MAX: Nanoseconds = Nanoseconds(60_000_000_000);
 pub struct Settings {
     /// Which sample each rank reads when; its world has the number of nodes.
     pub order: Spec,
-    /// The retention policy of each node.
     pub policy: policy::Kind,
     /// A node without a message for this long counts as lost.
     pub lost_after: Nanoseconds,
 }
 
-/// The state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Registered, and its last message is recent.
     Alive,
-    /// Silent for too long.
     Lost,
-    /// Ended after a drain request.
     Drained,
 }
 
-/// A node of the job as the manager knows it.
+impl State {
+    pub const ALL: [Self; 3] = [Self::Alive, Self::Lost, Self::Drained];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Lost => "lost",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+/// As the manager knows it.
 #[derive(Debug, Clone)]
 pub struct Node {
     /// The run directory and its host, as a number.
     pub home: u64,
     /// The process, as a number.
     pub incarnation: u64,
-    /// How many processes worked as this node before.
+    /// The number of processes that worked as this node before.
     pub generation: u32,
-    /// What it found.
     pub offer: Offer,
-    /// What it works by.
     pub schedule: Schedule,
-    /// The progress that it last reported.
     pub progress: Progress,
-    /// What it last observed.
     pub observed: Option<Observed>,
-    /// What its schedule sets, and what may follow.
+    /// The values that its schedule sets, and the bounds of later generations.
     held: revision::Held,
-    /// CXL memory lent to workloads.
     pub lent: Ledger,
-    /// Whether it is alive, lost or drained.
     pub state: State,
     heard_at: Nanoseconds,
 }
 
-/// All nodes of a job.
 #[derive(Debug)]
 pub struct Fleet {
     settings: Settings,
@@ -123,7 +124,6 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// A fleet without nodes.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -144,13 +144,11 @@ impl Fleet {
         self
     }
 
-    /// The memberships of the nodes that share what they hold.
     #[must_use]
     pub fn memberships(&self) -> &[Membership] {
         &self.members.peers().memberships
     }
 
-    /// What all nodes share.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -161,14 +159,13 @@ impl Fleet {
         self.nodes.iter().map(|(id, node)| (*id, node))
     }
 
-    /// Whether the job was asked to end.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.is_draining
     }
 
-    /// Registers an agent, which gets `schedule`, made of its offer. An agent that registers again gets
-    /// what it works by already.
+    /// Registers an agent, which gets `schedule`, made of its offer. An agent that registers again keeps
+    /// the schedule that it has.
     ///
     /// # Errors
     ///
@@ -197,7 +194,6 @@ impl Fleet {
         })
     }
 
-    /// Records the progress of a node and returns whether it should continue.
     pub fn handle_progress(
         &mut self,
         node: NodeId,
@@ -215,8 +211,8 @@ impl Fleet {
         }
     }
 
-    /// Takes note of what a node observed, and revises its schedule if that asks for another one.
-    /// `generation` is that of the schedule which the node got last: if there is a later one, it is returned.
+    /// Records what a node observed, and revises its schedule if that asks for another one. `generation` is
+    /// that of the schedule that the node got last; a later schedule, if there is one, is returned.
     pub fn handle_observed(
         &mut self,
         id: NodeId,
@@ -224,7 +220,7 @@ impl Fleet {
         observed: Observed,
     ) -> Option<Schedule> {
         let node = self.nodes.get_mut(&id)?;
-        let next = Epoch(observed.planned.0 + 1);
+        let next = Epoch(observed.planned.0.saturating_add(1));
         if next.0 < self.settings.order.epochs
             && let Some(revision) = node.held.revise(&observed)
         {
@@ -235,8 +231,8 @@ impl Fleet {
         (node.schedule.generation != generation).then(|| node.schedule.clone())
     }
 
-    /// Takes note of what a node says of itself as a peer of others. Returns what it has to know of them; `None`
-    /// if the fleet does not know the process.
+    /// Records what a node says of itself as a peer. Returns what it has to know of the others; `None` if
+    /// the fleet does not know the process.
     pub fn handle_peer_report(
         &mut self,
         node: NodeId,
@@ -249,7 +245,6 @@ impl Fleet {
         Some(self.members.peers())
     }
 
-    /// What a node told last of its links to others.
     #[must_use]
     pub fn peer_links(&self, node: NodeId) -> &[PeerLink] {
         self.members.links(node)
@@ -293,7 +288,6 @@ impl Fleet {
         self.note_if_over();
     }
 
-    /// Notes that a node ended.
     pub fn handle_drained(&mut self, node: NodeId, incarnation: u64, progress: Progress) {
         if let Some(node) = self.nodes.get_mut(&node)
             && node.incarnation == incarnation
@@ -306,7 +300,6 @@ impl Fleet {
         self.note_if_over();
     }
 
-    /// Marks nodes as lost that have been silent for too long.
     pub fn handle_tick(&mut self, now: Nanoseconds) {
         let lost_after = self.settings.lost_after;
         for (id, node) in &mut self.nodes {

@@ -1,5 +1,7 @@
 //! Identifiers of the things that the core decides about, one type each, all plain numbers from 0.
 
+use serde::{Deserialize, Serialize};
+
 pub use tierfeed_units::NumaNode;
 
 /// A sample, in the order of the index of its dataset, counted over all datasets of the job.
@@ -11,19 +13,18 @@ pub struct SampleId(pub u32);
 pub struct DatasetId(pub u8);
 
 /// A training process, numbered over the whole job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank(pub u32);
 
 /// A host of the job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u32);
 
 /// A tier of one host, 0 the fastest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TierId(pub u8);
 
-/// A pass over the dataset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch(pub u32);
 
 /// The position of a batch in its epoch.
@@ -47,13 +48,10 @@ pub struct ConnectionId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
-/// One rank's batch of one step; ordered as training consumes them.
+/// Ordered as training consumes the batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchId {
-    /// The pass that the batch belongs to.
     pub epoch: Epoch,
-    /// Its position in the pass.
     pub step: Step,
-    /// The training process that reads it.
     pub rank: Rank,
 }

@@ -4,8 +4,8 @@
 //! arguments, decisions are return values. The simulator and the agent run this same code, so the
 //! agent does what the simulator predicts.
 //!
-//! Deliberately absent: buffers (data planes hold them), serialisation (the outer crates do it),
-//! `unsafe`.
+//! Deliberately absent: buffers (data planes hold them), formats of messages and files (types derive how they are
+//! serialised, the outer crates choose as what), `unsafe`.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@ extern crate std;
 
 mod fnv1a;
 mod hash_table;
+mod named;
 mod sorted_queue;
 
 pub mod batch;

@@ -36,25 +36,23 @@ pub use shuffle::Shuffle;
 
 use core::hash::{Hash as _, Hasher as _};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     fnv1a::Fnv1a,
     id::{BatchId, Epoch, NodeId, Rank, Step},
 };
 
-/// Datasets that a job may have beside its first one.
 pub const FURTHER_MAX: usize = 3;
 
-/// The processes of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct World {
-    /// Hosts.
     pub nodes: u32,
-    /// Training processes on each host.
     pub ranks_per_node: u32,
 }
 
 impl World {
-    /// Training processes of the whole job.
     #[must_use]
     pub const fn ranks(self) -> u32 {
         self.nodes * self.ranks_per_node
@@ -67,46 +65,42 @@ impl World {
     }
 }
 
-/// How far a job has come, in any world.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The progress of a job, valid in any world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Position {
     /// The pass that is not finished.
     pub epoch: Epoch,
-    /// Samples of it that were read, summed over all ranks.
+    /// Samples of the epoch that were read, summed over all ranks.
     pub samples: u32,
 }
 
 impl Position {
-    /// Before the first batch.
     pub const START: Self = Self { epoch: Epoch(0), samples: 0 };
 }
 
-/// Everything that fixes the order of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// Samples in the first dataset.
     pub samples: u32,
-    /// How an epoch is permuted.
     pub shuffle: Shuffle,
-    /// The seed of the permutation.
     pub seed: u64,
-    /// Passes over the dataset.
     pub epochs: u32,
     /// The sampler's `drop_last`: truncate to a multiple of the world instead of padding to one.
     pub drop_last: bool,
     /// Samples per rank and step. The last batch of an epoch may be shorter.
     pub batch_size: u32,
-    /// The processes that share an epoch.
     pub world: World,
-    /// Where the job starts to read. An earlier run, perhaps in another world, read what comes
-    /// before.
+    /// The position where the job starts to read. An earlier run, perhaps in another world, read the
+    /// samples before it.
     pub start: Position,
-    /// What is read beside the first dataset, at the end of epochs.
+    /// Datasets that are read at the end of epochs.
+    #[serde(default, skip_serializing_if = "FurtherDatasets::is_empty")]
     pub further: FurtherDatasets,
 }
 
 impl Spec {
-    /// A hash of all that fixes the order: two nodes that compute the same one read by the same order.
+    /// A hash of all that fixes the order: two nodes with equal hashes read in the same order.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = Fnv1a::default();
@@ -114,11 +108,6 @@ impl Spec {
         hasher.finish()
     }
 
-    /// Checks that the order exists.
-    ///
-    /// # Errors
-    ///
-    /// [`SpecError`] names the reason.
     pub fn validate(&self) -> Result<(), SpecError> {
         let fields = [
             ("dataset", self.samples),
@@ -187,12 +176,11 @@ impl Spec {
         self.first_steps_in(epoch).saturating_add(self.further_steps_in(epoch))
     }
 
-    /// Those of them that belong to the first dataset.
+    /// Only those of the first dataset.
     fn first_steps_in(&self, epoch: Epoch) -> u32 {
         self.samples_per_rank_in(epoch).div_ceil(self.batch_size)
     }
 
-    /// The first batch that `rank` reads.
     #[must_use]
     pub fn first(&self, rank: Rank) -> BatchId {
         // If the ranks drop the end of the epoch, the first epoch may have nothing left for them.
@@ -200,9 +188,9 @@ impl Spec {
         BatchId { epoch: Epoch(self.start.epoch.0 + u32::from(is_over)), step: Step(0), rank }
     }
 
-    /// How far the job has come when every rank has read `steps` batches of `epoch`: another run
-    /// may start there, with any world and batch size. Once all batches of the training set are
-    /// read, that is the start of the next epoch, even if further datasets have batches left in this one.
+    /// The position of the job when every rank has read `steps` batches of `epoch`: another run may start
+    /// there, with any world and batch size. Once all batches of the training set are read, that is the
+    /// start of the next epoch, even if further datasets have batches left in this one.
     #[must_use]
     pub fn position_after(&self, epoch: Epoch, steps: u32) -> Position {
         if steps >= self.first_steps_in(epoch) {
@@ -213,7 +201,6 @@ impl Spec {
         Position { epoch, samples }
     }
 
-    /// Whether `batch` exists in this order.
     #[must_use]
     pub fn contains(&self, batch: BatchId) -> bool {
         batch.epoch.0 < self.epochs
@@ -231,15 +218,14 @@ impl Spec {
         self.next_epoch(batch)
     }
 
-    /// The first batch of the same rank in the epoch after that of `batch`.
     #[must_use]
     pub fn next_epoch(&self, batch: BatchId) -> Option<BatchId> {
         let next = BatchId { epoch: Epoch(batch.epoch.0 + 1), step: Step(0), ..batch };
         self.contains(next).then_some(next)
     }
 
-    /// How many batches of a rank lie from `batch` up to `later`, where `None` is the end of the
-    /// run; 0 if `later` precedes `batch`.
+    /// The number of batches of a rank from `batch` up to `later`, where `None` is the end of the run; 0 if
+    /// `later` precedes `batch`.
     #[must_use]
     pub fn batches_between(&self, batch: BatchId, later: Option<BatchId>) -> u64 {
         let position = |it: BatchId| self.batches_before(it.epoch) + u64::from(it.step.0);
@@ -253,13 +239,13 @@ impl Spec {
         self.batches_before(Epoch(self.epochs))
     }
 
-    /// The sequence of one epoch, or `None` if only the trainer knows it.
+    /// `None` if only the trainer knows the order.
     #[must_use]
     pub fn epoch(&self, epoch: Epoch) -> Option<EpochOrder> {
         EpochOrder::of(self, epoch)
     }
 
-    /// The part of one epoch that a node reads, or `None` if only the trainer knows the order.
+    /// `None` if only the trainer knows the order.
     #[must_use]
     pub fn epoch_of(&self, node: NodeId, epoch: Epoch) -> Option<NodeOrder> {
         Some(self.epoch(epoch)?.of_node(node))
@@ -273,7 +259,6 @@ impl Spec {
             + self.further_batches_before(epoch)
     }
 
-    /// The place in the sequence of `epoch` at which the job begins to read it.
     fn first_place(&self, epoch: Epoch) -> u32 {
         if epoch == self.start.epoch {
             self.start.samples - self.start.samples % self.shuffle.start_step(self.world)

@@ -1,8 +1,4 @@
-//! What a trainer needs to read on without the agent.
-
-mod order;
-
-pub(crate) use self::order::sequence;
+//! The information that a trainer needs to read on without the agent, in the same order.
 
 use std::path::PathBuf;
 
@@ -10,36 +6,27 @@ use serde::{Deserialize, Serialize};
 use tierfeed_core::{id::Rank, order::Spec, session::SkipShare, units::Nanoseconds};
 use tierfeed_transform::Pipeline;
 
-/// Everything that a client needs to read the rest of its epoch itself, in the same order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Briefing {
-    /// The name of the job.
     pub job: String,
-    /// The rank that the connection reads for.
-    #[serde(with = "RankDef")]
     pub rank: Rank,
-    /// The order of the job. For `published` the trainer has its own.
-    #[serde(with = "order::SpecDef")]
+    /// For `published` the trainer has its own.
     pub order: Spec,
-    /// The dataset index, which names every sample's object and extent.
     pub index_path: PathBuf,
-    /// How to reach the bucket that the index is of; `None` for files.
+    /// `None` for files.
     pub bucket: Option<Bucket>,
-    /// What happens to a batch when one of its samples cannot be read.
     pub on_error: OnError,
     /// How long reads wait for a store that cannot be read ([`tierfeed_core::outage`]), in nanoseconds.
     pub patience_ns: u64,
-    /// How the cold store is slowed down for an experiment; a client that reads it alone applies
-    /// the same delay.
+    /// A client that reads the cold store alone applies the same delay.
     pub emulation: Option<Emulation>,
     /// Number of batches that the agent stages ahead; a client gains nothing from more open
     /// requests.
     pub batches_ahead: u32,
     /// Identifies the dataset index, so that a client notices when the file was replaced.
     pub fingerprint: u64,
-    /// What the samples of the first dataset become before they are handed out. The seed of the order keys
-    /// what it draws.
+    /// For the samples of the first dataset. The seed of the order keys its random draws.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transform: Option<Pipeline>,
     /// The datasets beside the first, in the order of their numbers.
@@ -48,28 +35,21 @@ pub struct Briefing {
 }
 
 impl Briefing {
-    /// How long reads wait for a store that cannot be read.
     #[must_use]
     pub fn patience(&self) -> Nanoseconds {
         Nanoseconds(self.patience_ns)
     }
 }
 
-/// What it takes to read a dataset beside the first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FurtherDataset {
-    /// The name by which a loader asks for it.
     pub name: String,
-    /// Its index.
     pub index_path: PathBuf,
-    /// How to reach its bucket; `None` for files.
+    /// `None` for files.
     pub bucket: Option<Bucket>,
-    /// How its storage is slowed down for an experiment.
     pub emulation: Option<Emulation>,
-    /// Identifies its index.
     pub fingerprint: u64,
-    /// What its samples become before they are handed out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transform: Option<Pipeline>,
 }
@@ -78,28 +58,26 @@ pub struct FurtherDataset {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bucket {
-    /// The server; takes precedence over the environment.
+    /// Takes precedence over the environment.
     pub endpoint: Option<String>,
-    /// The region; takes precedence over the environment.
+    /// Takes precedence over the environment.
     pub region: Option<String>,
-    /// Whether requests are sent without a signature.
     pub is_anonymous: bool,
 }
 
-/// What happens to a batch when one of its samples cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnError {
     /// The training stops with an error that names the sample.
     Fail,
     /// The sample is left out, up to this share of an epoch.
-    Skip(#[serde(with = "SkipShareDef")] SkipShare),
+    Skip(SkipShare),
 }
 
 impl OnError {
-    /// How many of the `samples` of a dataset each of `ranks` may go without in an epoch, for faults of the samples
-    /// ([`Fault::is_of_sample`](tierfeed_core::session::Fault::is_of_sample)): one more ends the training. Zero
-    /// where nothing is left out.
+    /// The most of the `samples` of a dataset that each of `ranks` may lack in an epoch for faults of the
+    /// samples ([`Fault::is_of_sample`](tierfeed_core::session::Fault::is_of_sample)). One more ends the
+    /// training.
     #[must_use]
     pub fn skipped_most(self, samples: u32, ranks: u32) -> u32 {
         match self {
@@ -109,7 +87,6 @@ impl OnError {
     }
 }
 
-/// A cold store that is slowed down for an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Emulation {
@@ -118,14 +95,6 @@ pub struct Emulation {
     /// The rate of all reads together; 0 means unlimited.
     pub bytes_per_s: u64,
 }
-
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Rank")]
-struct RankDef(u32);
-
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "SkipShare")]
-struct SkipShareDef(u32);
 
 #[cfg(test)]
 mod tests {

@@ -2,38 +2,41 @@
 //!
 //! The agent counts them over all datasets of the job. The two ways to count meet here.
 
-use super::briefing::{self, Briefing, FurtherDataset};
+use serde::Serialize;
 use tierfeed_core::{
     id::{BatchId, DatasetId, SampleId},
-    order::Spec,
+    order::{Shuffle, Spec},
 };
 use tierfeed_transform::Pipeline;
 
-/// One dataset of a job.
+use super::briefing::{Briefing, FurtherDataset};
+
+/// The fields of an order that fix the sequence of every epoch.
+#[derive(Serialize)]
+struct Sequence {
+    samples: u32,
+    shuffle: Shuffle,
+    seed: u64,
+    drop_last: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedDataset {
     number: DatasetId,
     job: Spec,
 }
 
-/// The job has no dataset of that name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the job {job} has no dataset {name:?}: {}", has(known))]
 pub struct NoDataset {
-    /// The job.
     pub job: String,
-    /// The name.
     pub name: String,
     /// The names of its datasets beside the first.
     pub known: Vec<String>,
 }
 
 impl NamedDataset {
-    /// The dataset of that name; without a name the first one.
-    ///
-    /// # Errors
-    ///
-    /// [`NoDataset`] if the job has none of that name.
+    /// Without a name it is the first dataset.
     pub fn find(briefing: &Briefing, name: Option<&str>) -> Result<Self, NoDataset> {
         let job = briefing.order;
         let Some(name) = name else { return Ok(Self { number: DatasetId(0), job }) };
@@ -49,13 +52,12 @@ impl NamedDataset {
         }
     }
 
-    /// How the dataset is read without the agent, if it is not the first one.
+    /// `None` for the first dataset, which the briefing itself describes.
     #[must_use]
     pub fn further(self, briefing: &Briefing) -> Option<&FurtherDataset> {
         usize::from(self.number.0).checked_sub(1).and_then(|at| briefing.further.get(at))
     }
 
-    /// What its samples become before they are handed out.
     #[must_use]
     pub fn transform(self, briefing: &Briefing) -> Option<&Pipeline> {
         match self.further(briefing) {
@@ -74,21 +76,35 @@ impl NamedDataset {
         self.job.of_dataset(self.number).expect("it was found in the job")
     }
 
-    /// What fixes the sequence of its epochs, as JSON: two datasets with the same text are read in the same order.
-    /// It leaves out how many epochs there are, where the job starts, and how an epoch is divided into batches.
+    /// JSON that fixes the sequence of its epochs: two datasets with the same text are read in the same
+    /// order. It leaves out the number of epochs, the start of the job, and the division of an epoch into
+    /// batches.
     #[must_use]
     pub fn sequence(&self) -> String {
-        briefing::sequence(&self.order())
+        // Named one by one, so that a new field is thought of here.
+        let Spec {
+            samples,
+            shuffle,
+            seed,
+            drop_last,
+            epochs: _,
+            batch_size: _,
+            world: _,
+            start: _,
+            further: _,
+        } = self.order();
+        let sequence = Sequence { samples, shuffle, seed, drop_last };
+        serde_json::to_string(&sequence).expect("numbers and names are always JSON")
     }
 
-    /// It is read at the end of each epoch with a number, counted from 1, that this divides.
+    /// The dataset is read at the end of each epoch whose number, counted from 1, is a multiple of this.
     #[must_use]
     pub fn every(&self) -> u32 {
         let further = usize::from(self.number.0).checked_sub(1);
         further.and_then(|at| self.job.further.iter().nth(at)).map_or(1, |it| it.every)
     }
 
-    /// What the agent calls a batch of this dataset; `None` if the dataset is not read in that epoch.
+    /// The agent's name of a batch of this dataset; `None` if the dataset is not read in that epoch.
     #[must_use]
     pub fn in_job(&self, batch: BatchId) -> Option<BatchId> {
         if self.number == DatasetId(0) {
@@ -97,7 +113,7 @@ impl NamedDataset {
         Some(self.job.section(batch.epoch, self.number)?.in_job(batch))
     }
 
-    /// What the loader calls a batch of the agent.
+    /// The loader's name of a batch of the agent.
     #[must_use]
     pub fn own(&self, batch: BatchId) -> BatchId {
         if self.number == DatasetId(0) {
@@ -106,13 +122,13 @@ impl NamedDataset {
         self.job.section(batch.epoch, self.number).map_or(batch, |section| section.own(batch))
     }
 
-    /// What the agent calls a sample of this dataset.
+    /// The agent's number of a sample of this dataset.
     #[must_use]
     pub fn sample_in_job(&self, sample: SampleId) -> SampleId {
         SampleId(sample.0.saturating_add(self.job.first_sample(self.number).0))
     }
 
-    /// What the loader calls a sample of the agent.
+    /// The loader's number of a sample of the agent.
     #[must_use]
     pub fn own_sample(&self, sample: SampleId) -> SampleId {
         SampleId(sample.0.saturating_sub(self.job.first_sample(self.number).0))

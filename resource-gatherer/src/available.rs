@@ -14,34 +14,42 @@ pub mod pressure;
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use tierfeed_core::{id::NumaNode, units::Bytes};
 
-pub use self::{
-    disk::DiskSpace,
-    load::Load,
-    pressure::{Pressure, Waiting},
-};
+pub use self::{disk::DiskSpace, load::Load, pressure::Pressure};
 use crate::{
     inventory::{cgroup, gpu_memory, meminfo, mount, node},
     sysroot::{ReadError, Sysroot, numbered_entries},
 };
 
-/// A snapshot of what is left.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Available {
-    /// What a new program could take on the host without swapping, memory of GPUs apart.
+    /// Memory that a new program could take on the host without swapping; memory of GPUs does not count.
+    #[serde(rename = "host_bytes")]
     pub host: Bytes,
-    /// What the control group or the batch system still allows, `None` without a limit.
+    /// Memory that the control group or the batch system still allows; `None` without a limit.
+    #[serde(rename = "cgroup_bytes")]
     pub cgroup: Option<Bytes>,
-    /// What is free, by node, in ascending order; page cache does not count as free here.
-    pub nodes_free: Vec<(NumaNode, Bytes)>,
-    /// How long tasks waited for memory, `None` on a kernel without PSI.
+    /// Free memory by node, in ascending order; page cache does not count as free.
+    #[serde(rename = "numa_nodes")]
+    pub nodes_free: Vec<NodeFree>,
+    /// `None` on a kernel without PSI.
     pub pressure: Option<Pressure>,
-    /// How many tasks want a CPU, `None` where the kernel does not tell.
     pub load: Option<Load>,
     /// The room of directories. [`Watch::read`] leaves it empty: a file system that does not answer must not
     /// hide what memory is left, so each is asked apart ([`DiskSpace::read`]).
+    #[serde(rename = "directories")]
     pub disks: Vec<DiskSpace>,
+}
+
+/// Free memory of a NUMA node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFree {
+    pub numa_node: NumaNode,
+    #[serde(rename = "free_bytes")]
+    pub free: Bytes,
 }
 
 /// Takes snapshots; finds the files once.
@@ -52,29 +60,26 @@ pub struct Watch {
     node_ids: Vec<u32>,
     /// Nodes with memory of GPUs, which is no memory of the host.
     gpu_nodes: Vec<u32>,
-    /// What the batch system gave the job on this host.
     job_limit: Option<Bytes>,
 }
 
 impl Available {
-    /// What may be taken anywhere: the tighter of host and control group.
+    /// The smaller of what the host and the control group still allow.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         self.cgroup.map_or(self.host, |cgroup| self.host.min(cgroup))
     }
 
-    /// What may be taken on `node`; nothing on a node that is not there.
+    /// Memory that may still be taken on `node`; 0 for a node that is not there.
     #[must_use]
     pub fn bytes_on(&self, node: NumaNode) -> Bytes {
-        let free = self.nodes_free.iter().find(|(id, _)| *id == node);
-        let free = free.map_or(Bytes(0), |(_, free)| *free);
+        let known = self.nodes_free.iter().find(|it| it.numa_node == node);
+        let free = known.map_or(Bytes(0), |it| it.free);
         self.cgroup.map_or(free, |cgroup| free.min(cgroup))
     }
 }
 
 impl Watch {
-    /// Finds out where to look in the tree below `sysroot`.
-    ///
     /// # Errors
     ///
     /// The mounts of the process cannot be read.
@@ -86,15 +91,15 @@ impl Watch {
         Ok(Self { root, mounts, node_ids, gpu_nodes, job_limit: None })
     }
 
-    /// The same for a job that its batch system gave so much memory on this host, whether or not a control
-    /// group holds it to that.
+    /// Sets the memory that the batch system gave the job on this host, whether or not a control group
+    /// enforces it.
     #[must_use]
     pub fn within(self, job_limit: Option<Bytes>) -> Self {
         Self { job_limit, ..self }
     }
 
-    /// The limit of the control group that has the least left, or that of the batch system if it is less; `None`
-    /// without either. It may be changed at any time.
+    /// The limit of the control group that has the least left, or that of the batch system if it is less;
+    /// `None` without either. It may change at any time.
     ///
     /// # Errors
     ///
@@ -112,8 +117,6 @@ impl Watch {
         self.job_limit.map_or_else(Vec::new, |_| job_memory::members(Sysroot(&self.root)))
     }
 
-    /// What is left of memory now.
-    ///
     /// # Errors
     ///
     /// The kernel's report of its memory, or of a limit, cannot be read.
@@ -121,8 +124,8 @@ impl Watch {
         self.read_with(&self.job_processes())
     }
 
-    /// The same with [`Self::job_processes`] of a moment ago: what they hold is read anew, others of the job are
-    /// not looked for.
+    /// Like [`Self::read`], with an earlier result of [`Self::job_processes`]: the memory of these processes
+    /// is read anew, and new processes of the job are not looked for.
     ///
     /// # Errors
     ///
@@ -133,9 +136,12 @@ impl Watch {
         let left = |limit| job_memory::left_of(limit, job_processes, sysroot);
         let of_job = self.job_limit.map(left);
         let memory = meminfo::read_without(sysroot, &self.gpu_nodes)?;
-        let free = self.node_ids.iter().map(|&id| Ok((NumaNode(id), node::free(sysroot, id)?)));
-        let mut nodes_free: Vec<(NumaNode, Bytes)> = free.collect::<Result<_, ReadError>>()?;
-        if let [(_, free)] = &mut nodes_free[..] {
+        let free = self
+            .node_ids
+            .iter()
+            .map(|&id| Ok(NodeFree { numa_node: NumaNode(id), free: node::free(sysroot, id)? }));
+        let mut nodes_free: Vec<_> = free.collect::<Result<_, ReadError>>()?;
+        if let [NodeFree { free, .. }] = &mut nodes_free[..] {
             // See `inventory` for why the only node has what the host has.
             *free = Bytes(memory.free_bytes).max(*free);
         }

@@ -93,7 +93,7 @@ use crate::{
         pauses::{Arrival, Pauses, TakenEvent},
         report::Report,
     },
-    rpc::{JobText, client::Address},
+    rpc::{call::JobText, client::Address},
     run_dir::{RunDir, RunDirLock},
     shutdown::Shutdown,
     transport::token::Token,
@@ -108,47 +108,37 @@ const TICK: Duration = Duration::from_millis(500);
 /// How long an ending agent waits for trainers to disconnect, so that the report counts their last batch.
 const DISCONNECT_WITHIN: Duration = Duration::from_secs(1);
 
-/// The settings of an agent.
 #[derive(Debug)]
 pub struct Settings {
-    /// The address of the manager.
     pub manager: Address,
-    /// The token of the job; needed on a network.
+    /// Needed on a network.
     pub token: Option<Token>,
     /// The launcher's variables, which number the node (see [`tierfeed_core::fleet::launch`]).
     pub launch: BTreeMap<String, String>,
     /// The job, if the process that starts the agent has read it; else the manager sends its text.
     pub job: Option<LoadedJob>,
-    /// The directory for sockets and the report.
     pub run_dir: RunDir,
     /// The path of the last probe report, if known.
     pub tiers_report: Option<PathBuf>,
     /// The calibration of this host, if the process that starts the agent has begun it.
     pub calibration: Option<Calibration>,
-    /// Metrics and trace.
     pub observe: ObserveSettings,
-    /// What a batch system gave the job of the memory of this host.
+    /// The memory of this host that a batch system gave the job.
     pub memory: Option<Bytes>,
-    /// What is started to make rows of samples, if the job has a transform.
+    /// The program that makes rows of samples, if the job has a transform.
     pub transform_worker: Program,
-    /// The sizes of images that earlier runs found.
     pub image_sizes: ImageSizeCache,
-    /// What agents measured of transforms, for plans.
     pub measured_transforms: MeasuredTransforms,
 }
 
 /// A job that was read, parsed and indexed in this process.
 #[derive(Debug, Clone)]
 pub struct LoadedJob {
-    /// The job as its manager tells it.
     pub text: JobText,
-    /// What the text says.
     pub job: Arc<Job>,
-    /// The index of the dataset.
     pub catalog: Catalog,
 }
 
-/// The events of the loop.
 enum Event {
     Completed(Vec<Completion>),
     Worked(Finished),
@@ -166,18 +156,16 @@ enum Event {
     EndingTimedOut,
 }
 
-/// The state of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Serving,
-    /// Waits for trainers to disconnect, at most until then.
+    /// Waits for trainers to disconnect, at most until `until`.
     Ending {
         until: Instant,
     },
     Over,
 }
 
-/// The agent of one node, ready to serve trainers.
 #[derive(Debug)]
 pub struct Agent {
     job: Arc<Job>,
@@ -210,7 +198,7 @@ pub struct Agent {
     readers: Readers,
     sockets: Sockets,
     ram_disk: Option<RamDisk>,
-    /// Whether this node shares what it holds with others and waits for the secret of the job.
+    /// `Some` while this node is to share what it holds and waits for the secret of the job.
     applicant: Option<Applicant>,
     /// The other nodes, if nodes share what they hold.
     peers: Option<Peers>,
@@ -221,7 +209,7 @@ pub struct Agent {
     /// When the session last got its staging limit.
     staging_told: Nanoseconds,
     next_tick: Instant,
-    /// When free memory is looked at before, if it may run short.
+    /// The time of an additional look at free memory before the next tick, if memory may run short.
     next_look: Option<Instant>,
     /// Whether the manager is told at the next look.
     is_report_due: bool,
@@ -233,11 +221,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Joins the job and starts to listen for trainers.
-    ///
-    /// # Errors
-    ///
-    /// [`AgentError`]; nothing runs then.
+    /// Joins the job and starts to listen for trainers. On an error nothing runs.
     pub async fn start(mut settings: Settings, mut shutdown: Shutdown) -> Result<Self, AgentError> {
         let calibration = settings.calibration.take();
         let joined = tokio::select! {
@@ -430,7 +414,6 @@ impl Agent {
     }
 }
 
-/// The source of the loop's events.
 trait Events {
     /// An event that was due at `now` or before.
     fn overdue(&self, now: Instant) -> Option<Event>;
@@ -504,7 +487,6 @@ impl Phase {
 }
 
 impl Event {
-    /// The name of the event in the report.
     fn name(&self) -> &'static str {
         match self {
             Self::Completed(_) => "completions",

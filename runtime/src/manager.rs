@@ -16,23 +16,23 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf, sync::Arc, time::Duratio
 use tierfeed_core::{
     fleet::{
         self, Applied, Assignment, Direction, Fleet, Notice, Refusal, Registration,
+        members::PeerReport,
         schedule::{Role, Schedule},
-        training::{Patience, Stage, Training},
+        training::{Patience, Training},
     },
     id::NodeId,
     order::World,
-    session::Observed,
     units::Nanoseconds,
 };
 use tierfeed_numa_memory::drill;
 use tierfeed_resource_gatherer::Available;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::mpsc,
     task::JoinHandle,
     time::{Interval, MissedTickBehavior, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Server;
+use tonic::{Status, transport::Server};
 
 use self::service::{Request, Service};
 use crate::{
@@ -41,9 +41,11 @@ use crate::{
     observe::{
         metrics::{self, ManagerCounters},
         observed::ObservedEntry,
+        report::NodeSummary,
         schedule::ScheduleEntry,
+        status::JobStatus,
     },
-    rpc::{JobText, wire},
+    rpc::call::{self, Answer, Call, JobText, Loan, PeersAnswer, Report, Told},
     run_dir::{
         memberships::{self, MembershipWriter},
         schedule_log::{self, ScheduleLog, ScheduleRecord},
@@ -67,7 +69,6 @@ const CONNECTIONS_BESIDE: usize = 64;
 /// Concurrent calls on one connection; an agent makes one at a time.
 const CALLS_MAX: u32 = 16;
 
-/// The deadline of a call.
 const CALL_WITHIN: Duration = Duration::from_secs(10);
 
 /// The size limit of a call's headers; those of tierfeed take some hundred bytes.
@@ -88,51 +89,35 @@ const ABSENT_AFTER: Nanoseconds = Nanoseconds(60_000_000_000);
 /// How long agents may take to end after a drain.
 const DRAIN_GRACE: Nanoseconds = Nanoseconds(6_000_000_000);
 
-/// What nodes summed up at the end of their training, as JSON.
-pub type Summaries = BTreeMap<NodeId, Vec<u8>>;
+/// The summaries of nodes at the end of their training.
+pub type Summaries = BTreeMap<NodeId, NodeSummary>;
 
-/// What the secret of peers is derived for.
+/// The label by which the secret of peers is derived from the token.
 const PEERS: &[u8] = b"peers";
 
-/// The settings of a manager.
 #[derive(Debug)]
 pub struct Settings {
-    /// The job as agents get it.
     pub job: JobText,
-    /// The settings of the fleet.
     pub fleet: fleet::Settings,
-    /// What schedules depend on beside what a node found.
     pub terms: Terms,
-    /// Where the ranks of the job meet on this host; 0 if they find each other by themselves.
+    /// The port of this host at which the ranks of the job meet; 0 if they find each other by themselves.
     pub meeting_port: u16,
     /// The file with the dataset's index, which agents may ask for.
     pub index: PathBuf,
-    /// The path of the start marker ([`crate::run_dir::start_marker`]).
     pub start_marker: PathBuf,
-    /// The path of the log of schedules ([`crate::run_dir::schedule_log`]).
     pub schedule_log: PathBuf,
-    /// The path of the memberships ([`crate::run_dir::memberships`]).
     pub memberships: PathBuf,
 }
 
-/// Why a manager ended with an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
-    /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address that was given.
-        address: String,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// The gRPC server failed.
+    Listen { address: String, source: io::Error },
     #[error("the manager's server failed")]
     Server(#[source] tonic::transport::Error),
 }
 
-#[expect(clippy::large_enum_variant, reason = "one at a time, and most are requests")]
 enum Event {
     Asked(Request),
     MetricsRequested(metrics::Request),
@@ -141,7 +126,6 @@ enum Event {
     ShutdownAsked,
 }
 
-/// A manager that listens.
 #[derive(Debug)]
 pub struct Manager {
     job: String,
@@ -150,11 +134,11 @@ pub struct Manager {
     memberships: MembershipWriter,
     /// The latest generation of its schedule that each node applied.
     applied: BTreeMap<NodeId, Option<u32>>,
-    /// What the caches of each node might hold when it told last, in bytes.
+    /// The bytes that each cache of a node might hold at the node's last report.
     rooms: BTreeMap<NodeId, Vec<u64>>,
     fleet: Fleet,
     terms: Terms,
-    /// By which nodes prove to each other that they belong to the job.
+    /// The secret by which nodes prove to each other that they belong to the job.
     peer_secret: Option<[u8; 32]>,
     available: BTreeMap<NodeId, (Box<Available>, Nanoseconds)>,
     clock: Clock,
@@ -165,6 +149,7 @@ pub struct Manager {
     stop_server: shutdown::Trigger,
     drain_until: Option<Nanoseconds>,
     is_over: bool,
+    meeting_port: u16,
     counters: ManagerCounters,
     training: Training,
     summaries: Summaries,
@@ -172,13 +157,12 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Starts to serve at `listener`. Must be called within a tokio runtime.
+    /// Must be called within a tokio runtime.
     #[must_use]
     pub fn start(settings: Settings, listener: Listener, shutdown: Shutdown) -> Self {
         let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let (stop_server, stopped) = shutdown::channel();
-        let service =
-            Service::new(settings.job.clone(), settings.meeting_port, &settings.index, sender);
+        let service = Service::new(settings.job.clone(), &settings.index, sender);
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         descriptors::raise_limit();
@@ -215,6 +199,7 @@ impl Manager {
             stop_server,
             drain_until: None,
             is_over: false,
+            meeting_port: settings.meeting_port,
             counters: ManagerCounters::default(),
             training: Training::new(nodes, patience),
             summaries: BTreeMap::new(),
@@ -222,21 +207,20 @@ impl Manager {
         }
     }
 
-    /// Serves metrics at `metrics`.
     #[must_use]
     pub fn with_metrics(self, metrics: metrics::Server) -> Self {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Has nodes that share what they hold prove themselves to each other by a secret that is derived from
+    /// Makes nodes that share what they hold prove themselves to each other by a secret that is derived from
     /// `token`.
     #[must_use]
     pub fn with_peer_secret(self, token: &Token) -> Self {
         Self { peer_secret: Some(*token.derive(PEERS).as_bytes()), ..self }
     }
 
-    /// Serves until all agents have drained, or until the grace time after the shutdown is over. Returns what
-    /// nodes summed up at the end of their training.
+    /// Serves until all agents have drained, or until the grace time after the shutdown is over. Returns the
+    /// summaries of nodes at the end of their training.
     ///
     /// # Errors
     ///
@@ -291,9 +275,10 @@ impl Manager {
     fn apply(&mut self, event: Event) {
         let now = self.clock.now();
         match event {
-            Event::Asked(request) => {
-                self.counters.count_message(request.message());
-                self.serve(request);
+            Event::Asked(Request { call, reply }) => {
+                self.counters.count_message(call.kind());
+                // An error means that the caller disconnected.
+                let _ = reply.send(self.answer(call));
             }
             // An error means that the client disconnected.
             Event::MetricsRequested(metrics::Request::Families(request)) => {
@@ -319,64 +304,88 @@ impl Manager {
         }
     }
 
-    fn serve(&mut self, request: Request) {
+    fn answer(&mut self, call: Call) -> Result<Answer, Status> {
         let now = self.clock.now();
-        match request {
-            Request::Register(registration, reply) => {
-                answer(reply, self.register(*registration, now));
-            }
-            Request::Report { node, incarnation, progress, available, observed, reply } => {
-                let told = progress.clone();
-                let direction = self.fleet.handle_progress(node, incarnation, progress, now);
-                let schedule = match (direction, observed) {
-                    (Direction::Continue, Some((observed, generation))) => {
-                        self.note_told(node, &told);
-                        self.observe(node, generation, *observed)
-                    }
-                    _ => None,
-                };
-                if let (Direction::Continue | Direction::Drain, Some(it)) = (direction, available) {
-                    self.available.insert(node, (it, now));
-                }
-                answer(reply, (direction, schedule));
-            }
-            Request::Drained { node, incarnation, progress, reply } => {
-                let told = progress.clone();
-                self.fleet.handle_drained(node, incarnation, progress);
-                self.note_told(node, &told);
+        match call {
+            Call::Register(registration) => self
+                .register(*registration, now)
+                .map(|it| Answer::Assignment(Box::new(it)))
+                .map_err(call::refused),
+            Call::Report(report) => Ok(self.report(*report, now)),
+            Call::Drained { node, incarnation, progress } => {
+                self.fleet.handle_drained(node, incarnation, progress.clone());
+                self.note_told(node, &progress);
                 self.forget_ended(node);
-                answer(reply, (fleet::Direction::Drain, None));
+                Ok(Answer::Done)
             }
-            Request::AskMemory { node, incarnation, chunks, reply } => {
-                answer(reply, self.fleet.handle_memory_asked(node, incarnation, chunks, now));
+            Call::Memory { node, incarnation, loan } => match loan {
+                Loan::Ask(chunks) => self.fleet.handle_memory_asked(node, incarnation, chunks, now),
+                Loan::Return(chunks) => {
+                    self.fleet.handle_memory_returned(node, incarnation, chunks, now)
+                }
             }
-            Request::ReturnMemory { node, incarnation, chunks, reply } => {
-                answer(reply, self.fleet.handle_memory_returned(node, incarnation, chunks, now));
+            .map(|()| Answer::Done)
+            .map_err(call::denied),
+            Call::Peers { node, incarnation, report } => {
+                Ok(Answer::Peers(self.peers(node, incarnation, report, now)))
             }
-            Request::Peers { node, incarnation, report, reply } => {
-                let told = report.clone();
-                let peers = self.fleet.handle_peer_report(node, incarnation, report, now);
-                answer(reply, wire::peers_reply(peers, &told, self.peer_secret.as_ref()));
-            }
-            Request::Drain(reply) => {
+            Call::Drain => {
                 self.marker.remove();
                 self.drain(now);
-                answer(reply, ());
+                Ok(Answer::Done)
             }
-            Request::Status(reply) => {
+            Call::Status => {
                 let told = |node| {
                     let (available, at) = self.available.get(&node)?;
                     Some((available.as_ref(), Nanoseconds(now.0.saturating_sub(at.0))))
                 };
-                answer(reply, wire::status_reply(&self.job, &self.fleet, told));
+                Ok(Answer::Status(Box::new(JobStatus::of(&self.job, &self.fleet, told))))
             }
-            Request::Training { node, stage, summary, reply } => {
-                let told = self.training.handle_stage(node, stage, now);
-                if stage != Stage::Running && node.0 < self.fleet.settings().order.world.nodes {
-                    self.summaries.insert(node, summary);
+            Call::Training { node, stage, summary } => {
+                let outlook = self.training.handle_stage(node, stage, now);
+                let is_node = node.0 < self.fleet.settings().order.world.nodes;
+                if let Some(summary) = summary.filter(|_| is_node) {
+                    self.summaries.insert(node, *summary);
                 }
-                answer(reply, told);
+                Ok(Answer::Told(Told { outlook, meeting_port: self.meeting_port }))
             }
+            // The service answers them.
+            Call::Job | Call::Index { .. } => Err(Status::internal("no call for the loop")),
+        }
+    }
+
+    fn report(&mut self, report: Report, now: Nanoseconds) -> Answer {
+        let Report { node, incarnation, progress, available, observed } = report;
+        let direction = self.fleet.handle_progress(node, incarnation, progress.clone(), now);
+        let schedule = match (direction, observed) {
+            (Direction::Continue, Some((observed, generation))) => {
+                self.note_told(node, &progress);
+                self.fleet.handle_observed(node, generation, *observed)
+            }
+            _ => None,
+        };
+        if let (Direction::Continue | Direction::Drain, Some(it)) = (direction, available) {
+            self.available.insert(node, (it, now));
+        }
+        Answer::Reply(direction, schedule.map(Box::new))
+    }
+
+    /// The answer to a node that reports the generation it knows: all nodes if there is a later generation,
+    /// or the secret if the node does not listen yet.
+    fn peers(
+        &mut self,
+        node: NodeId,
+        incarnation: u64,
+        report: PeerReport,
+        now: Nanoseconds,
+    ) -> PeersAnswer {
+        let (generation, listens) = (report.generation, !report.address.is_empty());
+        let secret = self.peer_secret;
+        match self.fleet.handle_peer_report(node, incarnation, report, now) {
+            None => PeersAnswer::Unknown,
+            Some(_) if !listens => PeersAnswer::Same { secret },
+            Some(peers) if peers.generation == generation => PeersAnswer::Same { secret: None },
+            Some(peers) => PeersAnswer::Changed(peers.clone()),
         }
     }
 
@@ -403,13 +412,8 @@ impl Manager {
         assigned
     }
 
-    /// Takes note of what a node observed. Returns the generation of its schedule that it does not have yet.
-    fn observe(&mut self, id: NodeId, generation: u32, observed: Observed) -> Option<Schedule> {
-        self.fleet.handle_observed(id, generation, observed)
-    }
-
-    /// Records the generations of its schedule that a node applied since it told last, and what its caches may hold
-    /// if that has changed.
+    /// Records the generations of its schedule that a node has applied since its last report, and the bytes
+    /// that its caches may hold if these have changed.
     fn note_told(&mut self, id: NodeId, told: &fleet::Progress) {
         let rooms: Vec<u64> = told.tier_room.iter().map(|(_, room)| room.0).collect();
         if self.rooms.get(&id).is_some_and(|noted| *noted != rooms) {
@@ -427,7 +431,6 @@ impl Manager {
         *noted = applied.last().map(|it| it.generation).max(*noted);
     }
 
-    /// Records and logs the schedule of a node.
     fn announce_schedule(&mut self, id: NodeId) {
         let Some((_, node)) = self.fleet.nodes().find(|(known, _)| *known == id) else { return };
         for (tier, found) in node.schedule.with(&node.offer) {
@@ -492,11 +495,6 @@ async fn next_metrics_request(metrics: &mut Option<metrics::Server>) -> metrics:
     }
 }
 
-fn answer<T>(reply: oneshot::Sender<T>, answer: T) {
-    // An error means that the caller disconnected.
-    let _ = reply.send(answer);
-}
-
 async fn listen(
     service: Service,
     listener: Listener,
@@ -515,7 +513,7 @@ async fn listen(
     let accepting = accept::accept(Arc::clone(&listener), connections_max, accepted);
     let stopped = async move { stopped.recv().await };
     let serving = server
-        .add_service(service.with_peer_check())
+        .add_service(service)
         .serve_with_incoming_shutdown(ReceiverStream::new(incoming), stopped);
     let (outcome, ()) = tokio::join!(serving, accepting);
     if let Listener::Unix(_, path) = &*listener {

@@ -24,20 +24,6 @@ class Rule(NamedTuple):
 
 RULES = [
     Rule(
-        "wire messages",
-        "*.rs",
-        re.compile(r"\bpb::|\bpb\b[,}]|tierfeed\.v1"),
-        (
-            "runtime/build.rs",
-            "runtime/src/rpc/wire.rs",
-            "runtime/src/rpc/wire/*.rs",
-            # The two ends of the connection: they convert and forward.
-            "runtime/src/rpc/client.rs",
-            "runtime/src/manager/service.rs",
-        ),
-        "use the types of the core, converted in runtime/src/rpc/wire.rs",
-    ),
-    Rule(
         "environment",
         "*.rs",
         re.compile(r"\benv::(?:var|var_os|vars|vars_os)\b|\buse std::env::(?:var|vars)"),

@@ -20,8 +20,8 @@ use tierfeed_core::{
 use tierfeed_harness::clock::now;
 use tierfeed_runtime::{
     rpc::{
+        call::{Remedy, Report},
         client::{Address, CallError, Client},
-        wire::Remedy,
     },
     transport::token::Token,
 };
@@ -30,35 +30,29 @@ use tokio::{
     time::{MissedTickBehavior, interval_at, sleep},
 };
 
-/// How often an agent reports.
 const REPORT_EVERY: Duration = Duration::from_millis(500);
 
-/// How long after a failure it connects again.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 
-/// How long it tries.
+/// Attempts to connect, [`RETRY_AFTER`] apart.
 const TRIES: u32 = 240;
 
-/// How long it waits for its next schedule.
 const REVISED_WITHIN: Duration = Duration::from_secs(30);
 
 const SECOND: Nanoseconds = Nanoseconds(1_000_000_000);
 
-/// An agent that joined.
 pub(super) struct Agent {
     node: NodeId,
     client: Client,
-    /// How long it took to join.
+    /// Time until it had joined.
     pub(super) joined: Duration,
     /// Connections that failed before.
     pub(super) retries: u64,
 }
 
-/// What an agent saw of its reports.
 pub(super) struct Reports {
-    /// How long each took, in milliseconds.
     pub(super) times_ms: Vec<f64>,
-    /// How long its next schedule took.
+    /// Time until it had its next schedule.
     pub(super) revised: Duration,
 }
 
@@ -86,7 +80,7 @@ impl Agent {
     }
 
     async fn try_join(node: NodeId, address: &Address, token: &Token) -> Result<Client, CallError> {
-        let mut client = Client::connect(address, Some(token)).await?;
+        let client = Client::connect(address, Some(token)).await?;
         client.job().await?;
         let home = u64::from(node.0) + 1;
         client.register(&Registration { node, home, incarnation: home, offer: offer() }).await?;
@@ -95,7 +89,7 @@ impl Agent {
 
     /// Reports for `length`, meets the others, and reports pauses until it has another schedule.
     pub(super) async fn report(
-        mut self,
+        self,
         length: Duration,
         all: Arc<Barrier>,
     ) -> anyhow::Result<Reports> {
@@ -107,7 +101,7 @@ impl Agent {
         let until = now() + length;
         while now() < until {
             ticks.tick().await;
-            let (_, took) = self.tell(&observed(None)).await?;
+            let (_, took) = self.tell(observed(None)).await?;
             times_ms.push(took.as_secs_f64() * 1e3);
         }
         all.wait().await;
@@ -115,7 +109,7 @@ impl Agent {
         let pauses = Cycle { consumed: Bytes(2_500_000_000), busy: SECOND, idle: SECOND };
         while began.elapsed() < REVISED_WITHIN {
             ticks.tick().await;
-            let (generation, _) = self.tell(&observed(Some(pauses))).await?;
+            let (generation, _) = self.tell(observed(Some(pauses))).await?;
             if generation > 0 {
                 return Ok(Reports { times_ms, revised: began.elapsed() });
             }
@@ -124,13 +118,14 @@ impl Agent {
     }
 
     /// Reports once; returns the generation of the schedule that came back, 0 without one.
-    async fn tell(&mut self, observed: &Observed) -> anyhow::Result<(u32, Duration)> {
+    async fn tell(&self, observed: Observed) -> anyhow::Result<(u32, Duration)> {
         let began = now();
         let (node, incarnation) = (self.node, u64::from(self.node.0) + 1);
-        let progress = Progress::default();
-        let report =
-            self.client.report_observed(node, incarnation, &progress, None, Some((observed, 0)));
-        let (_, schedule) = report.await.with_context(|| format!("agent {}", node.0))?;
+        let (progress, available) = (Progress::default(), None);
+        let observed = Some((Box::new(observed), 0));
+        let report = Report { node, incarnation, progress, available, observed };
+        let (_, schedule) =
+            self.client.report(report).await.with_context(|| format!("agent {}", node.0))?;
         Ok((schedule.map_or(0, |it| it.generation), began.elapsed()))
     }
 }

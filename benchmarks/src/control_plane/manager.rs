@@ -20,18 +20,17 @@ use tierfeed_core::{
 use tierfeed_runtime::{
     manager::{Listener, Manager, Settings as ManagerSettings},
     rpc::{
-        JobText,
+        call::{JobText, Report},
         client::{Address, Client},
     },
     schedule::Terms,
     shutdown,
     transport::token::Token,
 };
-use tokio::{sync::Mutex, task::JoinSet};
+use tokio::task::JoinSet;
 
 use super::{REPORT, Row, Settings, Side, row};
 
-/// A manager and its address.
 struct Peer {
     address: Address,
     token: Option<Token>,
@@ -51,9 +50,9 @@ impl Peer {
         Self { address, token, _stop: stop, _manager: manager }
     }
 
-    /// What an agent does first: it connects and asks for the job.
+    /// The first calls of an agent: it connects and asks for the job.
     async fn join(&self) -> anyhow::Result<Client> {
-        let mut client = Client::connect(&self.address, self.token.as_ref()).await?;
+        let client = Client::connect(&self.address, self.token.as_ref()).await?;
         client.job().await?;
         Ok(client)
     }
@@ -136,12 +135,11 @@ pub(super) async fn compare(settings: &Settings, folder: &Path) -> anyhow::Resul
     for _ in 0..settings.rounds {
         for (at, peer) in [&plain, &encrypted].into_iter().enumerate() {
             joins[at].turn(settings.connections, || peer.join()).await?;
-            let mut client = peer.join().await?;
+            let client = peer.join().await?;
             client.register(&agent()).await?;
-            let client = Mutex::new(client);
             let report = || async {
-                let progress = Progress::default();
-                Ok(client.lock().await.report(NodeId(0), 1, &progress, None).await?)
+                let report = Report::of_progress(NodeId(0), 1, Progress::default());
+                Ok(client.report(report).await?)
             };
             reports[at].turn(settings.messages, report).await?;
         }

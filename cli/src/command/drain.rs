@@ -5,7 +5,7 @@ use crate::{arguments::Reach, failure::Failure};
 
 pub(crate) fn run(arguments: &Reach) -> Result<(), Failure> {
     super::runtime()?.block_on(async {
-        let mut client = reach(arguments).await?;
+        let client = reach(arguments).await?;
         client.drain().await.map_err(of_call)
     })
 }

@@ -4,14 +4,15 @@ use std::{fmt::Write as _, fs};
 
 use anyhow::{Context, anyhow};
 use tierfeed_core::units::{Bytes, Nanoseconds};
+use tierfeed_resource_gatherer::available::{DiskSpace, NodeFree};
 use tierfeed_runtime::{
     observe::{
         observed::ObservedEntry,
-        status::{AvailableStatus, JobStatus},
+        status::{AvailableStatus, JobStatus, peer_line},
     },
     rpc::{
+        call::Remedy,
         client::{Address, CallError, Client},
-        wire::Remedy,
     },
     run_dir::rendezvous::Rendezvous,
 };
@@ -25,7 +26,7 @@ use crate::{
 
 pub(crate) fn run(arguments: &Status) -> Result<(), Failure> {
     let status = super::runtime()?.block_on(async {
-        let mut client = reach(&arguments.reach).await?;
+        let client = reach(&arguments.reach).await?;
         client.status().await.map_err(of_call)
     })?;
     if arguments.json { output::json(&status) } else { output::lines(&table(&status)) }
@@ -93,7 +94,7 @@ fn table(status: &JobStatus) -> String {
             "node {} (generation {}): {}, {} batches, cold {} ({} of it from the page cache), stall {}, {} faults, {} chunks lent",
             node.node,
             node.generation,
-            node.state,
+            node.state.name(),
             node.batches,
             Bytes(node.cold_read_bytes),
             Bytes(node.page_cache_read_bytes),
@@ -104,7 +105,8 @@ fn table(status: &JobStatus) -> String {
         for tier in &node.tiers {
             let mark = if tier.emulated { " (emulated)" } else { "" };
             let (budget, read) = (Bytes(tier.budget_bytes), Bytes(tier.read_bytes));
-            line(format!("  {:<14}budget {budget}, read {read}{mark}", tier.name));
+            let name = tier.name.name();
+            line(format!("  {name:<14}budget {budget}, read {read}{mark}"));
         }
         node.transforms.iter().for_each(|it| line(format!("  {}", it.line())));
         node.schedule.table().lines().for_each(|row| line(format!("  {row}")));
@@ -112,12 +114,11 @@ fn table(status: &JobStatus) -> String {
             .iter()
             .flat_map(ObservedEntry::lines)
             .for_each(|row| line(format!("  {row}")));
-        node.peers.iter().for_each(|peer| line(format!("  {}", peer.line())));
+        node.peers.iter().for_each(|peer| line(format!("  {}", peer_line(peer))));
         if let Some(available) = &node.available {
             line(format!("  left: {}", left(available)));
-            for room in &available.directories {
-                let (free, total) = (Bytes(room.free_bytes), Bytes(room.total_bytes));
-                line(format!("  {}: {free} of {total} free", room.path));
+            for DiskSpace { path, free, total } in &available.available.disks {
+                line(format!("  {}: {free} of {total} free", path.display()));
             }
         }
     }
@@ -125,63 +126,63 @@ fn table(status: &JobStatus) -> String {
 }
 
 /// One line on free resources; states its age if it is older than a few reports.
-fn left(available: &AvailableStatus) -> String {
+fn left(AvailableStatus { age_ns, available }: &AvailableStatus) -> String {
     const OLD: Nanoseconds = Nanoseconds(5_000_000_000);
-    let mut parts = vec![format!("host {}", Bytes(available.host_bytes))];
-    parts.extend(available.cgroup_bytes.map(|bytes| format!("control group {}", Bytes(bytes))));
-    for node in &available.numa_nodes {
-        parts.push(format!("NUMA node {} {}", node.numa_node, Bytes(node.free_bytes)));
+    let mut parts = vec![format!("host {}", available.host)];
+    parts.extend(available.cgroup.map(|bytes| format!("control group {bytes}")));
+    for NodeFree { numa_node, free } in &available.nodes_free {
+        parts.push(format!("NUMA node {} {free}", numa_node.0));
     }
     parts.extend(
         available
             .load
-            .map(|load| format!("load {:.2}, {} runnable", load.one_minute, load.runnable_tasks)),
+            .map(|load| format!("load {:.2}, {} runnable", load.one_minute, load.runnable)),
     );
     parts.extend(available.pressure.map(|pressure| {
         let (some, full) = (pressure.some_percent, pressure.full_percent);
         format!("waiting for memory {some:.2} % some, {full:.2} % all")
     }));
-    let age = Nanoseconds(available.age_ns);
+    let age = Nanoseconds(*age_ns);
     parts.extend((age > OLD).then(|| format!("{age} ago")));
     parts.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_runtime::observe::status::{LoadStatus, NumaStatus, PressureStatus};
+    use tierfeed_core::id::NumaNode;
+    use tierfeed_resource_gatherer::available::{Available, Load, Pressure};
 
     use super::*;
 
-    fn available() -> AvailableStatus {
-        AvailableStatus {
-            age_ns: 400_000_000,
-            host_bytes: 20 << 30,
-            cgroup_bytes: None,
-            numa_nodes: vec![NumaStatus { numa_node: 3, free_bytes: 512 << 20 }],
+    fn available() -> Available {
+        Available {
+            host: Bytes::mib(20 << 10),
+            cgroup: None,
+            nodes_free: vec![NodeFree { numa_node: NumaNode(3), free: Bytes::mib(512) }],
             pressure: None,
             load: None,
-            directories: Vec::new(),
+            disks: Vec::new(),
         }
     }
 
     #[test]
     fn what_is_not_known_is_not_shown() {
-        assert_eq!(left(&available()), "host 20 GiB, NUMA node 3 512 MiB");
+        let status = AvailableStatus { age_ns: 400_000_000, available: available() };
+        assert_eq!(left(&status), "host 20 GiB, NUMA node 3 512 MiB");
     }
 
     #[test]
     fn what_is_known_has_its_unit_and_old_news_its_age() {
-        let (some_percent, full_percent) = (2.5, 0.0);
-        let pressure = PressureStatus { some_percent, some_ns: 1, full_percent, full_ns: 0 };
-        let all = AvailableStatus {
-            age_ns: 12_000_000_000,
-            cgroup_bytes: Some(3 << 30),
+        let (some, full) = (Nanoseconds(1), Nanoseconds(0));
+        let pressure = Pressure { some_percent: 2.5, some, full_percent: 0.0, full };
+        let all = Available {
+            cgroup: Some(Bytes::mib(3 << 10)),
             pressure: Some(pressure),
-            load: Some(LoadStatus { one_minute: 1.5, runnable_tasks: 3 }),
+            load: Some(Load { one_minute: 1.5, runnable: 3 }),
             ..available()
         };
         assert_eq!(
-            left(&all),
+            left(&AvailableStatus { age_ns: 12_000_000_000, available: all }),
             "host 20 GiB, control group 3 GiB, NUMA node 3 512 MiB, load 1.50, 3 runnable, \
              waiting for memory 2.50 % some, 0.00 % all, 12 s ago"
         );

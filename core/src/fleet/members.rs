@@ -11,6 +11,8 @@
 
 use alloc::{string::String, vec, vec::Vec};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     id::{Epoch, NodeId},
     order::Spec,
@@ -18,24 +20,24 @@ use crate::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-/// What a node says of itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The report of a node about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerReport {
-    /// Where it answers other nodes.
+    /// The address at which it answers other nodes.
     pub address: String,
-    /// What its tiers retain.
+    /// The room of its tiers for retained samples.
     pub room: Bytes,
-    /// The generation that it knows.
+    /// The generation of the members that it knows.
     pub generation: u32,
     /// The latest epoch that it has divided among the nodes.
     pub divided: Epoch,
-    /// What it reads from others and for them; of more than [`LINKS_MAX`] those that it does not ask, and those
-    /// with the most bytes.
+    /// Its reads from other nodes and for them. Of more than [`LINKS_MAX`] links, those to peers that it
+    /// does not ask and those with the most bytes.
     pub links: Vec<PeerLink>,
 }
 
 impl PeerReport {
-    /// That of a node that answers nowhere yet: the manager tells it the secret of the job.
+    /// The report of a node that answers nowhere yet: the manager tells it the secret of the job.
     #[must_use]
     pub const fn before_it_listens() -> Self {
         Self {
@@ -48,48 +50,45 @@ impl PeerReport {
     }
 }
 
-/// The links that a node tells of.
 pub const LINKS_MAX: usize = 16;
 
-/// What a node and one of its peers have sent each other, since the process of the first began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The traffic between a node and one of its peers since the process of the node began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerLink {
-    /// The other node.
     pub peer: NodeId,
-    /// Bytes that were read from it.
+    #[serde(rename = "received_bytes")]
     pub received: Bytes,
-    /// Bytes that it was sent.
+    #[serde(rename = "sent_bytes")]
     pub sent: Bytes,
-    /// Bytes that were asked of it and have not arrived.
+    /// Bytes that were requested from it and have not arrived.
+    #[serde(rename = "in_flight_bytes")]
     pub in_flight: Bytes,
     /// Reads of it that failed, late ones included.
     pub failures: u64,
-    /// The rate of arriving bytes, of late; `None` before the first.
+    /// The recent rate of arriving bytes; `None` before the first.
+    #[serde(rename = "bytes_per_s")]
     pub rate: Option<BytesPerSecond>,
-    /// The shortest time from a request to the first byte of its answer, of late; `None` before the first.
+    /// The shortest recent time from a request to the first byte of its answer; `None` before the first.
+    #[serde(rename = "round_trip_ns")]
     pub round_trip: Option<Nanoseconds>,
-    /// Whether it is asked.
     pub standing: Standing,
 }
 
-/// Whether a node asks a peer for what that holds, or reads it cold.
+/// Whether a node asks a peer for the samples that the peer holds, or reads them cold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It is asked.
     Asked,
-    /// Not for a while: it is slower than the cold store.
+    /// Not asked for a while: it is slower than the cold store.
     Slow,
-    /// Not for a while: reads of it failed.
+    /// Not asked for a while: reads of it failed.
     Failing,
     /// No process works as the node.
     Gone,
 }
 
 impl Standing {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Asked, Self::Slow, Self::Failing, Self::Gone];
 
-    /// Its name in messages and figures.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -101,8 +100,8 @@ impl Standing {
     }
 }
 
-/// Where a node answers, and as which process.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The address at which a node answers, and its process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerAddress {
     /// Host and port; empty if it is gone or was never heard of.
     pub address: String,
@@ -110,30 +109,25 @@ pub struct PeerAddress {
     pub process: u64,
 }
 
-/// All that a node has to know of the others.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peers {
-    /// Counts the changes.
+    /// Grows by one with each change.
     pub generation: u32,
     /// The memberships by the epoch from which they hold.
     pub memberships: Vec<Membership>,
-    /// The nodes by number.
     pub addresses: Vec<PeerAddress>,
 }
 
-/// The nodes that share what they hold, as the manager knows them.
 #[derive(Debug)]
 pub struct Members {
     order: Spec,
     nodes: Vec<Member>,
     peers: Peers,
     divided: Epoch,
-    /// What each node told last.
     links: Vec<Vec<PeerLink>>,
 }
 
 impl Members {
-    /// No node is known yet.
     #[must_use]
     pub fn new(order: Spec) -> Self {
         let nodes = order.world.nodes as usize;
@@ -147,7 +141,6 @@ impl Members {
         }
     }
 
-    /// Goes on with the memberships that an earlier manager of the job made, in their order.
     pub fn resume(&mut self, memberships: Vec<Membership>) {
         let is_whole = |it: &Membership| it.nodes.len() == self.nodes.len();
         let Some(last) = memberships.last().filter(|_| memberships.iter().all(is_whole)) else {
@@ -158,21 +151,22 @@ impl Members {
         self.peers.memberships = memberships;
     }
 
-    /// What a node told last of its links to others.
     #[must_use]
     pub fn links(&self, node: NodeId) -> &[PeerLink] {
         self.links.get(node.0 as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// What all nodes are told.
     #[must_use]
     pub fn peers(&self) -> &Peers {
         &self.peers
     }
 
-    /// Takes note of what a node says of itself. A node that answers nowhere yet changes nothing.
+    /// A report without an address changes neither the addresses nor the memberships.
     pub fn handle_report(&mut self, node: NodeId, process: u64, report: PeerReport) {
         let PeerReport { address, room, generation, divided, mut links } = report;
+        // Both are counted on from here.
+        let (generation, divided) =
+            (generation.min(u32::MAX / 2), divided.min(Epoch(u32::MAX / 2)));
         self.divided = self.divided.max(divided);
         // Of an earlier manager, whose numbers go on: what it said last may not be known.
         let is_behind = generation > self.peers.generation;
@@ -210,7 +204,6 @@ impl Members {
         nodes.filter(move |(_, node)| is_unheard(*node)).map(|(node, _)| node)
     }
 
-    /// Takes note that a node is gone.
     pub fn handle_gone(&mut self, node: NodeId) {
         let at = node.0 as usize;
         let (Some(member), Some(known)) =

@@ -9,23 +9,23 @@
 
 use alloc::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{id::NodeId, units::Nanoseconds};
 
-/// What a node says of its training.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
-    /// Its ranks are starting or run.
     Running,
-    /// All its ranks have ended, well unless there is a cause.
+    /// All its ranks have ended; `None` if they ended well.
     Ended(Option<Cause>),
 }
 
-/// Why the ranks of a job end before their training has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The reason that the ranks of a job end before their training does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
     /// A rank failed with this code.
     Failed(u8),
-    /// Ranks ended after this signal to the process that started them.
+    /// Ranks ended after the process that started them got this signal.
     Asked(u8),
 }
 
@@ -40,26 +40,23 @@ impl Cause {
     }
 }
 
-/// What a node is told about the training of the job.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// The training of the job, as a node is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outlook {
-    /// Why the job ends now.
     pub ends: Option<Cause>,
-    /// No node trains any more.
     pub is_over: bool,
 }
 
-/// How long nodes may be silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// A node that trains and is silent for this long is not waited for, nor is one that has not come this long
-    /// after the first one, once the job has failed.
+    /// A node that trains and is silent for this long is not waited for. Once the job has failed, neither
+    /// is a node that has not come this long after the first one.
     pub lost_after: Nanoseconds,
-    /// A node that has not come this long after the first one is not waited for otherwise.
+    /// As long as the job has not failed, a node that has not come this long after the first one is not
+    /// waited for.
     pub absent_after: Nanoseconds,
 }
 
-/// The training of all nodes.
 #[derive(Debug)]
 pub struct Training {
     nodes: u32,
@@ -70,13 +67,11 @@ pub struct Training {
 }
 
 impl Training {
-    /// A training on `nodes` nodes, none of which was heard yet.
     #[must_use]
     pub const fn new(nodes: u32, patience: Patience) -> Self {
         Self { nodes, patience, heard: BTreeMap::new(), first_heard: None, ends: None }
     }
 
-    /// Notes the stage of a node, and tells it about the others.
     pub fn handle_stage(&mut self, node: NodeId, stage: Stage, now: Nanoseconds) -> Outlook {
         if node.0 < self.nodes {
             self.first_heard.get_or_insert(now);
@@ -88,7 +83,6 @@ impl Training {
         Outlook { ends: self.ends, is_over: self.is_over(now) }
     }
 
-    /// The nodes that were heard, with what each said last.
     pub fn stages(&self) -> impl Iterator<Item = (NodeId, Stage)> {
         self.heard.iter().map(|(node, (stage, _))| (*node, *stage))
     }

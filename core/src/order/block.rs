@@ -15,15 +15,19 @@
 
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     philox::{Philox, halves},
     swaps,
 };
 
-/// What fixes a `block` order beside its seed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The parameters of a `block` order beside its seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Block {
     /// Samples that lie together in the cold store.
+    #[serde(rename = "shard_samples")]
     pub shard: u32,
     /// Samples that are mixed with one another.
     pub window: u32,
@@ -36,7 +40,7 @@ enum Kind {
 }
 
 impl Block {
-    /// The order of `epoch`, with room for `spare` more samples.
+    /// With room for `spare` more samples.
     pub(super) fn order(self, samples: u32, seed: u64, epoch: u32, spare: usize) -> Vec<u32> {
         let mut shards: Vec<u32> = (0..samples.div_ceil(self.shard)).collect();
         shuffle(&mut shards, seed, [0, epoch], Kind::Shards);

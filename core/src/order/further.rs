@@ -8,46 +8,43 @@
 //! 2. Within its section a dataset is read as if it were a job of its own ([`Spec::of_dataset`]); samples
 //!    and steps are shifted by those of the datasets and sections before.
 
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
 use super::{FURTHER_MAX, Position, Shuffle, Spec, SpecError};
 use crate::id::{BatchId, DatasetId, Epoch, SampleId, Step};
 
-/// A dataset that is read beside the first one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FurtherDataset {
-    /// Samples in it.
     pub samples: u32,
-    /// How it is permuted for an epoch; never [`Shuffle::Published`].
+    /// Never [`Shuffle::Published`].
     pub shuffle: Shuffle,
     /// Samples per rank and step. The last batch of a section may be shorter.
     pub batch_size: u32,
-    /// It is read at the end of each epoch with a number, counted from 1, that this divides.
+    /// It is read at the end of each epoch whose number, counted from 1, is a multiple of this.
     pub every: u32,
 }
 
-/// The datasets of a job beside the first one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<FurtherDataset>", into = "Vec<FurtherDataset>")]
 pub struct FurtherDatasets([Option<FurtherDataset>; FURTHER_MAX]);
 
 /// The part of an epoch in which the ranks read one dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Section {
-    /// The dataset.
     pub dataset: DatasetId,
-    /// The order of the dataset by itself.
     pub order: Spec,
-    /// Its first step in the epoch.
     pub first_step: Step,
-    /// Steps that it has.
     pub steps: u32,
-    /// The first sample of the dataset.
     pub first_sample: SampleId,
 }
 
 impl FurtherDatasets {
-    /// A job with one dataset.
     pub const NONE: Self = Self([None; FURTHER_MAX]);
 
-    /// These datasets, in the order in which they are read.
+    /// The datasets are read in this order.
     ///
     /// # Errors
     ///
@@ -61,39 +58,50 @@ impl FurtherDatasets {
         Ok(all)
     }
 
-    /// The datasets, in the order in which they are read.
+    /// In the order in which they are read.
     pub fn iter(&self) -> impl Iterator<Item = &FurtherDataset> {
         self.0.iter().flatten()
     }
 
-    /// Whether the job has one dataset only.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0[0].is_none()
     }
 }
 
+impl TryFrom<Vec<FurtherDataset>> for FurtherDatasets {
+    type Error = SpecError;
+
+    fn try_from(datasets: Vec<FurtherDataset>) -> Result<Self, SpecError> {
+        Self::try_new(&datasets)
+    }
+}
+
+impl From<FurtherDatasets> for Vec<FurtherDataset> {
+    fn from(datasets: FurtherDatasets) -> Self {
+        datasets.iter().copied().collect()
+    }
+}
+
 impl FurtherDataset {
-    /// Whether it is read in an epoch.
     #[must_use]
     pub fn is_due(&self, epoch: Epoch) -> bool {
         (epoch.0 + 1).is_multiple_of(self.every)
     }
 
-    /// Epochs before this one in which it is read.
     fn times_before(&self, epoch: Epoch) -> u64 {
         u64::from(epoch.0 / self.every)
     }
 }
 
 impl Section {
-    /// The batch of the dataset by itself that a batch of this section is.
+    /// The batch in the order of the dataset alone, for a batch of the job in this section.
     #[must_use]
     pub fn own(&self, batch: BatchId) -> BatchId {
         BatchId { step: Step(batch.step.0.saturating_sub(self.first_step.0)), ..batch }
     }
 
-    /// The batch of the job that a batch of the dataset by itself is.
+    /// The batch of the job, for a batch in the order of the dataset alone.
     #[must_use]
     pub fn in_job(&self, batch: BatchId) -> BatchId {
         BatchId { step: Step(batch.step.0.saturating_add(self.first_step.0)), ..batch }
@@ -101,14 +109,14 @@ impl Section {
 }
 
 impl Spec {
-    /// The order of the first dataset by itself.
+    /// The order of the first dataset alone.
     #[must_use]
     pub fn of_first(&self) -> Self {
         Self { further: FurtherDatasets::NONE, ..*self }
     }
 
-    /// The order of a dataset by itself: its samples and the steps of its epochs are counted from 0.
-    /// `None` if the job has no such dataset.
+    /// The order of a dataset alone: its samples and the steps of its epochs are counted from 0. `None` if
+    /// the job has no such dataset.
     #[must_use]
     pub fn of_dataset(&self, dataset: DatasetId) -> Option<Self> {
         let first = self.of_first();
@@ -119,19 +127,17 @@ impl Spec {
         Some(Self { samples, shuffle, batch_size, start, drop_last: false, ..first })
     }
 
-    /// The datasets of the job, in the order in which they are read.
+    /// In the order in which they are read.
     pub fn datasets(&self) -> impl Iterator<Item = DatasetId> + use<> {
         let further = self.further.iter().count();
         (0..=u8::MAX).take(1 + further).map(DatasetId)
     }
 
-    /// Samples of all datasets.
     #[must_use]
     pub fn all_samples(&self) -> u32 {
         self.further.iter().fold(self.samples, |sum, it| sum.saturating_add(it.samples))
     }
 
-    /// The first sample of a dataset.
     #[must_use]
     pub fn first_sample(&self, dataset: DatasetId) -> SampleId {
         let Some(before) = usize::from(dataset.0).checked_sub(1) else { return SampleId(0) };
@@ -139,7 +145,7 @@ impl Spec {
         SampleId(before.fold(self.samples, |sum, it| sum.saturating_add(it.samples)))
     }
 
-    /// The dataset of a sample, and the sample's number there.
+    /// The dataset of a sample, and the number of the sample there.
     #[must_use]
     pub fn dataset_of(&self, sample: SampleId) -> (DatasetId, SampleId) {
         let of_later = self.datasets().skip(1).take_while(|it| self.first_sample(*it) <= sample);
@@ -147,7 +153,6 @@ impl Spec {
         (dataset, SampleId(sample.0 - self.first_sample(dataset).0))
     }
 
-    /// The dataset of a batch.
     #[must_use]
     pub fn dataset_of_batch(&self, batch: BatchId) -> DatasetId {
         let section = (!self.further.is_empty()).then(|| self.section_of(batch)).flatten();
@@ -160,7 +165,7 @@ impl Spec {
         self.further.iter().fold(self.batch_size, |most, it| most.max(it.batch_size))
     }
 
-    /// What an epoch consists of: the first dataset, then each further one that is due.
+    /// The first dataset, then each further one that is due.
     pub fn sections(&self, epoch: Epoch) -> impl Iterator<Item = Section> + '_ {
         let is_due = move |dataset: &DatasetId| {
             let further = usize::from(dataset.0).checked_sub(1);
@@ -177,13 +182,13 @@ impl Spec {
         })
     }
 
-    /// The part of an epoch in which a dataset is read; `None` if it is not due.
+    /// `None` if the dataset is not due.
     #[must_use]
     pub fn section(&self, epoch: Epoch, dataset: DatasetId) -> Option<Section> {
         self.sections(epoch).find(|section| section.dataset == dataset)
     }
 
-    /// The part of its epoch that a batch belongs to; `None` if there is no such batch.
+    /// `None` if there is no such batch.
     #[must_use]
     pub fn section_of(&self, batch: BatchId) -> Option<Section> {
         let is_in = |section: &Section| {
@@ -202,7 +207,7 @@ impl Spec {
         further.fold(0, |sum, it| sum.saturating_add(it.steps))
     }
 
-    /// Batches of further datasets that each rank reads in an epoch in which all of them are due.
+    /// As if every dataset were due.
     pub(super) fn further_steps(&self) -> u32 {
         let orders = self.datasets().skip(1).filter_map(|it| self.of_dataset(it));
         orders.fold(0, |sum, it| sum.saturating_add(it.steps_per_epoch()))
@@ -219,7 +224,6 @@ impl Spec {
         self.datasets().skip(1).zip(self.further.iter()).map(of).sum()
     }
 
-    /// Checks that the further datasets can be read.
     pub(super) fn validate_further(&self) -> Result<(), SpecError> {
         if self.further.is_empty() {
             return Ok(());

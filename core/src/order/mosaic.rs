@@ -10,23 +10,27 @@
 use alloc::{vec, vec::Vec};
 use core::ops::{Range, RangeInclusive};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Spec, SpecError, pcg64::Pcg64};
 
-/// What fixes the order of a `StreamingDataset` beside its `shuffle_seed`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The parameters of a `StreamingDataset` beside its `shuffle_seed`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Mosaic {
-    /// `shuffle_algo` of the job.
     pub algorithm: Algorithm,
     /// Samples of every shard but the last.
+    #[serde(rename = "shard_samples")]
     pub shard: u32,
     /// `num_canonical_nodes`: a multiple of the nodes.
     pub canonical_nodes: u32,
     /// `shuffle_block_size`, for [`Algorithm::Py1e`] and [`Algorithm::Py1br`].
+    #[serde(rename = "shuffle_block")]
     pub block: u32,
 }
 
-/// `shuffle_algo` of a `StreamingDataset`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
     /// Permutes all samples at once, across shards.
     Naive,
@@ -41,10 +45,8 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All algorithms that a job file can name.
     pub const ALL: [Self; 5] = [Self::Naive, Self::Py1s, Self::Py2s, Self::Py1e, Self::Py1br];
 
-    /// The name in job files, and in Streaming.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

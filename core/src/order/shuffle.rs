@@ -2,20 +2,20 @@
 
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Spec, SpecError, World, block::Block, index_shuffle::IndexShuffle, mosaic::Mosaic, tf, torch,
 };
 use crate::id::Epoch;
 
-/// How the dataset is permuted for an epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Shuffle {
-    /// The samples in dataset order.
     Sequential,
     /// `torch.utils.data.DistributedSampler` with `shuffle=True` after `set_epoch(epoch)`.
     TorchDistributed {
-        /// The release of PyTorch, or `None` where it makes no difference: below
-        /// [`torch::WIDE_SAMPLES`].
+        /// `None` where it makes no difference: below [`torch::WIDE_SAMPLES`].
         version: Option<torch::Version>,
     },
     /// PyTorch's `DataLoader(shuffle=True)` in a single process.
@@ -38,7 +38,6 @@ impl Shuffle {
     /// `DistributedSampler` on a dataset for which all releases have the same order.
     pub const TORCH_DISTRIBUTED: Self = Self::TorchDistributed { version: None };
 
-    /// The name in job files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -91,7 +90,7 @@ impl Shuffle {
         }
     }
 
-    /// The sequence of an epoch over all ranks, with room for `spare` more samples, or `None` if only the
+    /// The sequence of an epoch over all ranks, with room for `spare` more samples; `None` if only the
     /// trainer knows it.
     pub(super) fn sequence(self, spec: &Spec, epoch: Epoch, spare: usize) -> Option<Vec<u32>> {
         let Spec { samples, seed, .. } = *spec;

@@ -4,20 +4,22 @@
 //! `core/kernels/random_index_shuffle.cc`; `core/tests/vectors/` proves equality with TensorFlow
 //! 2.21.
 
+use serde::{Deserialize, Serialize};
+
 use super::{index_shuffle::IndexShuffle, philox::Philox, swaps};
 
 /// The global seed that TensorFlow uses if `tf.random.set_seed` was not called.
 pub const DEFAULT_GRAPH_SEED: u64 = 87_654_321;
 
-/// The modulus that reduces seeds.
 const SEED_MODULUS: u64 = (1 << 31) - 1;
 
 /// The first word of the key that `tf.random.experimental.index_shuffle` puts before its seed.
 const INDEX_SHUFFLE_SALT: u32 = 498_247_692;
 const INDEX_SHUFFLE_ROUNDS: usize = 4;
 
-/// What fixes `ds.shuffle(buffer, seed)` beside its seed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The parameters of `ds.shuffle(buffer, seed)` beside its seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Buffered {
     /// `buffer_size` of the shuffle, in samples.
     pub buffer: u32,
@@ -27,29 +29,56 @@ pub struct Buffered {
     pub reshuffle: Reshuffle,
 }
 
-/// Whether the epochs of a dataset object differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "bool", into = "bool")]
 pub enum Reshuffle {
     /// Each iteration of the same object, or of its `repeat`, has its own order.
     EachIteration,
-    /// All iterations have the same order.
     Never,
 }
 
-/// What fixes an epoch read through `tf.random.experimental.index_shuffle(i, [seed, second], n - 1)`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+impl From<bool> for Reshuffle {
+    fn from(reshuffle: bool) -> Self {
+        if reshuffle { Self::EachIteration } else { Self::Never }
+    }
+}
+
+impl From<Reshuffle> for bool {
+    fn from(reshuffle: Reshuffle) -> Self {
+        reshuffle == Reshuffle::EachIteration
+    }
+}
+
+/// The parameters of an epoch that is read through `tf.random.experimental.index_shuffle(i, [seed, second],
+/// n - 1)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Index {
-    /// The second number of the seed.
+    #[serde(rename = "second_seed")]
     pub second: SecondSeed,
 }
 
-/// The second number of a seed of two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "Option<u32>", into = "Option<u32>")]
 pub enum SecondSeed {
     /// The number of the epoch, from 0.
     Epoch,
-    /// The same in all epochs.
     Fixed(u32),
+}
+
+impl From<Option<u32>> for SecondSeed {
+    fn from(seed: Option<u32>) -> Self {
+        seed.map_or(Self::Epoch, Self::Fixed)
+    }
+}
+
+impl From<SecondSeed> for Option<u32> {
+    fn from(seed: SecondSeed) -> Self {
+        match seed {
+            SecondSeed::Epoch => None,
+            SecondSeed::Fixed(seed) => Some(seed),
+        }
+    }
 }
 
 impl Buffered {

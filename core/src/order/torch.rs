@@ -7,6 +7,8 @@
 
 pub use super::torch_release::{OLDEST_RANDOM, Version, VersionError, WIDE_SAMPLES};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Spec, SpecError,
     mt19937::Mt19937,
@@ -14,20 +16,22 @@ use super::{
     torch_release::{DISCARDS_SINCE, WIDE_SINCE},
 };
 
-/// What fixes the order of a `DataLoader` with `shuffle=True` beside its seed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The parameters of a `DataLoader` with `shuffle=True` beside its seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Random {
-    /// Where the permutations are drawn from.
     pub generator: Generator,
     /// Whether the loader draws a seed for its workers once or in every epoch.
+    #[serde(rename = "persistent_workers")]
     pub workers: Workers,
-    /// The release, or `None` for any release since 1.11 if it makes no difference.
+    /// `None` for any release since 1.11, if it makes no difference.
     pub version: Option<Version>,
 }
 
 /// The generator that a `RandomSampler` draws from; the seed is the one that it had before the
 /// first epoch, with nothing drawn since.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Generator {
     /// No generator was passed: PyTorch's default one, after `torch.manual_seed(seed)`.
     Default,
@@ -38,10 +42,8 @@ pub enum Generator {
 }
 
 impl Generator {
-    /// All generators that a job file can name.
     pub const ALL: [Self; 3] = [Self::Default, Self::Loader, Self::Sampler];
 
-    /// The name in job files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,13 +54,25 @@ impl Generator {
     }
 }
 
-/// How long the workers of a `DataLoader` live.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "bool", into = "bool")]
 pub enum Workers {
     /// One epoch, or there are no workers: each epoch draws a base seed.
     PerEpoch,
     /// `persistent_workers=True`: only the first epoch draws a base seed.
     Persistent,
+}
+
+impl From<bool> for Workers {
+    fn from(is_persistent: bool) -> Self {
+        if is_persistent { Self::Persistent } else { Self::PerEpoch }
+    }
+}
+
+impl From<Workers> for bool {
+    fn from(workers: Workers) -> Self {
+        workers == Workers::Persistent
+    }
 }
 
 /// The width of the words that draw a permutation.
@@ -79,7 +93,7 @@ impl Width {
         }
     }
 
-    /// How many 32-bit words a permutation takes from the generator.
+    /// The number of 32-bit words that a permutation takes from the generator.
     fn words(self, samples: u32) -> u64 {
         match self {
             Self::Narrow => u64::from(samples.saturating_sub(1)),
@@ -142,10 +156,10 @@ pub(super) fn shuffle_distributed(items: &mut [u32], seed: u64, version: Option<
     permute(items, &mut Mt19937::new(seed), width);
 }
 
-/// Applies what `torch.randperm` does to `0..n`, drawing from `generator`.
+/// Permutes as `torch.randperm` does, drawing from `generator`.
 ///
-/// The modulo is biased on purpose: PyTorch's is. The wide form is the inside-out shuffle, `a[i] =
-/// a[z]; a[z] = i`, which on ascending numbers equals a swap.
+/// The modulo is biased on purpose: PyTorch's is. The wide form is the inside-out shuffle, `a[i] = a[z];
+/// a[z] = i`, which on ascending numbers equals a swap.
 pub(super) fn permute(items: &mut [u32], generator: &mut Mt19937, width: Width) {
     let len = u32::try_from(items.len()).expect("samples are counted in 32 bits");
     match width {

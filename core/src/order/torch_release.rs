@@ -2,6 +2,8 @@
 
 use core::{fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+
 /// From this count of samples on, PyTorch 2.6 and later draw 64-bit words, and earlier versions do
 /// not.
 ///
@@ -20,16 +22,25 @@ pub(super) const WIDE_SINCE: Version = Version { major: 2, minor: 6 };
 /// Since this release a sampler with its own generator draws a second permutation and discards it.
 pub(super) const DISCARDS_SINCE: Version = Version { major: 1, minor: 11 };
 
-/// A release of PyTorch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "(u16, u16)", into = "(u16, u16)")]
 pub struct Version {
-    /// Major version: 2 in 2.6.
     pub major: u16,
-    /// Minor version: 6 in 2.6.
     pub minor: u16,
 }
 
-/// A text that names no release.
+impl From<(u16, u16)> for Version {
+    fn from((major, minor): (u16, u16)) -> Self {
+        Self { major, minor }
+    }
+}
+
+impl From<Version> for (u16, u16) {
+    fn from(Version { major, minor }: Version) -> Self {
+        (major, minor)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected a version of PyTorch as `torch.__version__` prints it, for example `2.6.0`")]
 pub struct VersionError;

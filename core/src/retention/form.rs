@@ -17,6 +17,8 @@
 use alloc::{format, string::String, vec::Vec};
 use core::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     space::Space,
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -32,10 +34,8 @@ pub enum Form {
 }
 
 impl Form {
-    /// Both forms.
     pub const ALL: [Self; 2] = [Self::Stored, Self::Prepared];
 
-    /// The name in reports and in the job file.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Form {
         }
     }
 
-    /// What a form rules out, for people who read which one it is.
+    /// The restriction of a form, for reports.
     #[must_use]
     pub const fn restriction(self) -> Option<&'static str> {
         match self {
@@ -56,12 +56,12 @@ impl Form {
     }
 }
 
-/// The prepared form must save this part of an epoch, in thousandths: the stored one takes less room, and can be
-/// fetched ahead.
+/// The prepared form must save this part of an epoch, in thousandths: the stored one takes less room, and
+/// can be fetched ahead.
 pub const WORTH: u64 = 10;
 
-/// What a thread needs for a sample, as it was measured on a few dozen of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// The time of a thread for a sample, measured on a few dozen of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampleTime {
     /// From the stored form to the prepared one.
     pub prepare: Nanoseconds,
@@ -69,63 +69,54 @@ pub struct SampleTime {
     pub rest: Nanoseconds,
 }
 
-/// A tier that holds samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// What it can hold.
     pub len: Bytes,
     /// The rate at which samples come from it; `None` if it is not known.
     pub rate: Option<BytesPerSecond>,
 }
 
-/// What a form is chosen by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// Samples of the dataset.
     pub samples: u64,
     /// Samples that a node reads in an epoch.
     pub reads: u64,
     /// The mean length of a stored sample.
     pub stored: Bytes,
-    /// The mean length of a prepared one.
     pub prepared: Bytes,
     /// The tiers, fastest first.
     pub rooms: Vec<Room>,
     /// The rate of the cold store; `None` if it is not known.
     pub cold: Option<BytesPerSecond>,
-    /// The times of a thread.
     pub each: SampleTime,
-    /// The samples that a node transforms at a time.
     pub threads: NonZeroU32,
-    /// What the trainer computes in an epoch; `None` if it is not known.
+    /// The time that the trainer computes in an epoch; `None` if it is not known.
     pub compute: Option<Nanoseconds>,
-    /// Epochs behind the first one of the run, in which tiers hold samples.
+    /// Epochs after the first one of the run, in which tiers hold samples.
     pub later_epochs: u32,
-    /// How long the node looks for the lengths of prepared samples before the training; 0 if they are known.
+    /// The time that the node would scan for the lengths of prepared samples before the training; 0 if they
+    /// are known.
     pub scan: Nanoseconds,
 }
 
-/// How long an epoch keeps each busy.
+/// The time for which an epoch keeps each resource busy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EpochTime {
-    /// The cold store.
     pub cold: Nanoseconds,
-    /// Each thread that transforms.
+    /// Of each thread that transforms.
     pub threads: Nanoseconds,
-    /// The busiest tier.
+    /// Of the busiest tier.
     pub tiers: Nanoseconds,
-    /// The trainer.
     pub compute: Nanoseconds,
 }
 
 impl EpochTime {
-    /// The duration of the epoch.
     #[must_use]
     pub fn longest(&self) -> Nanoseconds {
         self.cold.max(self.threads).max(self.tiers).max(self.compute)
     }
 
-    /// What is short, in words.
+    /// The resource that sets the duration.
     #[must_use]
     pub fn limit(&self) -> &'static str {
         let parts = [
@@ -139,23 +130,17 @@ impl EpochTime {
     }
 }
 
-/// The form of a job, and the times by which it was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// The form in which tiers hold samples.
     pub form: Form,
-    /// The time of an epoch with stored samples.
     pub stored: EpochTime,
-    /// The time of one with prepared samples.
     pub prepared: EpochTime,
-    /// What all later epochs save with prepared samples.
+    /// The time that prepared samples save in all later epochs together.
     pub saved: Nanoseconds,
-    /// What it takes to find their lengths.
     pub scan: Nanoseconds,
 }
 
 impl Choice {
-    /// Why this form, in a sentence.
     #[must_use]
     pub fn reason(&self) -> String {
         let whole =
@@ -183,7 +168,6 @@ impl Choice {
         }
     }
 
-    /// Whether prepared samples save enough of an epoch.
     fn is_worth(&self) -> bool {
         let [stored, prepared] = [self.stored, self.prepared].map(|time| time.longest().0);
         let saved = stored.saturating_sub(prepared);
@@ -191,7 +175,6 @@ impl Choice {
     }
 }
 
-/// Chooses the form that makes epochs shorter.
 #[must_use]
 pub fn choose(facts: &Facts) -> Choice {
     let (stored, prepared) = (epoch(facts, Form::Stored), epoch(facts, Form::Prepared));
@@ -202,7 +185,7 @@ pub fn choose(facts: &Facts) -> Choice {
     Choice { form: if is_chosen { Form::Prepared } else { Form::Stored }, ..choice }
 }
 
-/// How long an epoch after the first takes if tiers hold samples in a form.
+/// The times of an epoch after the first if tiers hold samples in a form.
 #[must_use]
 pub fn epoch(facts: &Facts, form: Form) -> EpochTime {
     let len = match form {
@@ -234,7 +217,7 @@ pub fn epoch(facts: &Facts, form: Form) -> EpochTime {
     }
 }
 
-/// The nanoseconds for so many bytes; none if the rate is not known.
+/// In nanoseconds; 0 if the rate is not known.
 fn seconds(bytes: u128, rate: u64) -> u128 {
     bytes.saturating_mul(1_000_000_000).checked_div(u128::from(rate)).unwrap_or(0)
 }

@@ -18,31 +18,29 @@
 
 use core::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     retention::policy::Stay,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-/// What the job asks for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Wish {
-    /// The way that costs less.
+    /// The cheaper way, by [`Rates`].
     #[default]
     Auto,
     /// In place wherever it is possible.
     Always,
-    /// A copy of every sample.
     Never,
 }
 
 impl Wish {
-    /// All wishes, the default first.
+    /// The default first.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Always, Self::Never];
 
-    /// The names of [`Self::ALL`] for messages.
     pub const NAMES: &str = "auto, always, never";
 
-    /// The name in job files and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,10 +51,9 @@ impl Wish {
     }
 }
 
-/// The measured read rates of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rates {
-    /// The tier, read by as many threads as copy.
+    /// The tier, read by the number of threads that copy.
     pub tier_copying: BytesPerSecond,
     /// The tier, read by one thread.
     pub tier_alone: BytesPerSecond,
@@ -64,20 +61,17 @@ pub struct Rates {
     pub main_memory: BytesPerSecond,
 }
 
-/// The length that costs are stated for.
 pub const COSTS_OF: Bytes = Bytes::mib(1);
 
 /// The CPU time that [`COSTS_OF`] bytes take, copying threads and trainer together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Costs {
-    /// Cost of a copy in main memory.
     pub copied: Nanoseconds,
-    /// Cost of reading in place.
     pub direct: Nanoseconds,
 }
 
 impl Rates {
-    /// The costs of both ways; `None` if a rate is 0, which means unknown.
+    /// `None` if a rate is 0, which means unknown.
     #[must_use]
     pub fn costs(&self) -> Option<Costs> {
         let Self { tier_copying, tier_alone, main_memory } = *self;
@@ -88,65 +82,49 @@ impl Rates {
     }
 }
 
-/// Whether copies that leave memory tiers are compared with their checksums.
+/// Whether the checksums of copies that leave memory tiers are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verified {
     /// Every copy is compared, which excludes reading in place: it makes no copy to compare.
     Always,
-    /// Copies are not compared.
     Never,
 }
 
-/// Whether samples have one length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SampleLengths {
-    /// All samples have the same length: a batch of them is handed over as one array.
+    /// A batch of samples is handed over as one array.
     One,
-    /// The lengths of samples differ.
     Several,
 }
 
-/// What sets the speed of a tier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pace {
-    /// The hardware: its native speed.
     Own,
-    /// The job: copies are slowed down for an experiment. Reads of a trainer would not be.
+    /// Copies are slowed down for an experiment. Reads of a trainer would not be.
     Imposed,
 }
 
-/// The facts that the choice for a tier depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// What the job asks for.
     pub wish: Wish,
-    /// The measured rates, if there are any.
+    /// `None` without a measurement.
     pub rates: Option<Rates>,
-    /// For how long the policy of the job keeps a sample in its tier.
     pub stay: Stay,
-    /// Whether the job wants every copy compared with its checksum.
     pub verified: Verified,
-    /// Whether samples have one length.
     pub lengths: SampleLengths,
-    /// What sets the speed of the tier.
     pub pace: Pace,
 }
 
-/// Whether samples of a tier are read in place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Way {
-    /// They are read in place.
     Direct,
-    /// They are copied into main memory.
     Copied,
 }
 
 /// The reason for a choice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
-    /// The job file says so.
     Asked,
-    /// It costs less than the other way.
     Costs,
     /// Copies must be verified ([`Verified::Always`]).
     Verified,
@@ -156,27 +134,21 @@ pub enum Reason {
     Policy,
     /// The speed of the tier is imposed ([`Pace::Imposed`]).
     Imposed,
-    /// No rates were measured.
     NoRates,
     /// The node could not reserve addresses for the tier, or has more such tiers than a trainer
     /// maps.
     NoAddresses,
 }
 
-/// The choice for a tier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
-    /// What the job asked for.
     pub wish: Wish,
-    /// How samples are read.
     pub way: Way,
-    /// The reason for that way.
     pub reason: Reason,
-    /// The costs of both ways, if they are known.
+    /// `None` if they are not known.
     pub costs: Option<Costs>,
 }
 
-/// Chooses for a tier.
 #[must_use]
 pub fn choose(facts: &Facts) -> Choice {
     let costs = facts.rates.and_then(|rates| rates.costs());
@@ -246,7 +218,6 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Microseconds, rounded to the nearest.
 fn us(time: Nanoseconds) -> u64 {
     time.0.saturating_add(500) / 1000
 }

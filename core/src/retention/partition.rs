@@ -15,6 +15,8 @@
 
 use alloc::{sync::Arc, vec, vec::Vec};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     id::{Epoch, NodeId, Rank, SampleId, Step},
     order::{EpochOrder, Spec},
@@ -25,33 +27,32 @@ use crate::{
 /// The node of a sample that no node holds. A node of this number, the last of 65,536, shares nothing.
 const NO_NODE: u16 = u16::MAX;
 
-/// What a node contributes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// What its tiers retain; nothing if the node is gone.
+    /// The room of its tiers for retained samples; 0 if the node is gone.
+    #[serde(rename = "room_bytes")]
     pub room: Bytes,
-    /// Names the process that works as this node: another one has empty tiers. Zero if nothing is known of
-    /// the node: then what was known before stands.
+    /// Identifies the process that works as this node: another process has empty tiers. Zero if nothing is
+    /// known of the node: its former entry then stands.
     pub process: u64,
 }
 
-/// Which nodes there are from an epoch on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The nodes from an epoch on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     /// Counts the memberships of the job, from 0.
     pub generation: u32,
-    /// The first epoch that it holds for.
+    #[serde(rename = "from_epoch")]
     pub from: Epoch,
-    /// The nodes by number.
+    /// By node number.
     pub nodes: Arc<[Member]>,
 }
 
-/// Which node holds which sample at one time.
+/// The node that holds each sample, at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holders(Arc<Vec<u16>>);
 
 impl Holders {
-    /// The node that holds a sample, if one does.
     #[must_use]
     pub fn of(&self, sample: SampleId) -> Option<NodeId> {
         let node = self.0.get(sample.0 as usize).copied().filter(|node| *node != NO_NODE)?;
@@ -77,18 +78,18 @@ impl Node {
 pub struct Partition {
     order: Spec,
     sizes: Arc<[Bytes]>,
-    /// The least room that a sample takes, so that the rest of a node is not searched for in vain.
+    /// The least room that a sample takes, so that the search for samples that fit ends early.
     least: u64,
     alone: Vec<Node>,
     memberships: Vec<Membership>,
     holders: Holders,
     nodes: Vec<Node>,
-    /// The first epoch that is not divided.
     next: Epoch,
 }
 
 impl Partition {
-    /// Before the first read, with one node known: a node knows its own room before it is told of others.
+    /// The state before the first read, with one node known: a node knows its own room before it is told of
+    /// others.
     #[must_use]
     pub fn new(order: Spec, sizes: Arc<[Bytes]>, node: NodeId, room: Bytes) -> Self {
         let rooms = sizes.iter().filter(|len| len.0 > 0).map(|len| Space::rounded(*len).0);
@@ -108,8 +109,8 @@ impl Partition {
         }
     }
 
-    /// Takes note of a membership. One that holds for epochs which are divided already divides them anew. A later
-    /// one for the same epochs takes its place, also for those that were told of both.
+    /// Records a membership. One that holds for epochs that are divided already divides them anew. A later
+    /// one for the same epochs replaces it, also on nodes that were told of both.
     pub fn follow(&mut self, membership: Membership) {
         let replaces = |new: &Membership, old: &Membership| {
             new.generation > old.generation && new.from <= old.from
@@ -130,8 +131,8 @@ impl Partition {
         }
     }
 
-    /// Who holds what once an epoch was read. For millions of samples that takes some tenths of a second for
-    /// each epoch in which something finds room.
+    /// The holders once an epoch was read. For millions of samples that takes some tenths of a second for
+    /// each epoch in which a sample finds room.
     pub fn after(&mut self, epoch: Epoch) -> Holders {
         if self.next == self.order.start.epoch {
             self.nodes.clone_from(&self.alone);
@@ -170,7 +171,7 @@ impl Partition {
         }
     }
 
-    /// Lets every node hold what it reads first in an epoch, as far as it has room.
+    /// Lets every node hold the samples that it reads first in an epoch, as far as it has room.
     fn divide(&mut self, epoch: Epoch) {
         let is_covered = || {
             let held = self.holders.0.iter().zip(self.sizes.iter());

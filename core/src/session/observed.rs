@@ -2,6 +2,8 @@
 
 use alloc::{vec, vec::Vec};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Busy, Form, LookAhead, ObservedTransforms, Session, Waits,
     phases::{Cycle, SPANS, Supply, WHOLE},
@@ -12,20 +14,16 @@ use crate::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-/// A link as it was observed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedLink {
-    /// Bytes that were moved over it.
     pub bytes: Bytes,
-    /// The operations that moved them.
     pub operations: u64,
-    /// For how long at least one ran.
+    /// The time for which at least one operation ran.
     pub busy: Nanoseconds,
-    /// The sum of the times of all operations.
     pub in_flight: Nanoseconds,
-    /// How often it began to work.
+    /// The number of times that the link began to work.
     pub responses: u64,
-    /// The time from then to the first end of an operation, all of these together.
+    /// The sum of the times from then to the first end of an operation.
     pub response_time: Nanoseconds,
 }
 
@@ -36,7 +34,7 @@ impl ObservedLink {
         Self { bytes, operations, busy: busy.time(), in_flight, responses, response_time }
     }
 
-    /// What it gave while anything ran; `None` before its first bytes, and if it takes no time.
+    /// The rate while anything ran; `None` before the first bytes, and if reading takes no time.
     #[must_use]
     pub fn rate(&self) -> Option<BytesPerSecond> {
         let bytes = u128::from(self.bytes.0) * 1_000_000_000;
@@ -57,7 +55,6 @@ impl ObservedLink {
         self.response_time.0.checked_div(self.responses).map(Nanoseconds)
     }
 
-    /// What came after `earlier`.
     fn since(&self, earlier: &Self) -> Self {
         let time = |now: Nanoseconds, then: Nanoseconds| Nanoseconds(now.0.saturating_sub(then.0));
         Self {
@@ -71,24 +68,21 @@ impl ObservedLink {
     }
 }
 
-/// The cold store and the tiers, fastest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Links {
     cold: ObservedLink,
     tiers: Vec<ObservedLink>,
-    /// What tiers gave to batches.
+    /// Bytes that batches got from tiers.
     hit: Bytes,
     /// The times of transforms, by [`Form`].
     transforms: [Waits; 2],
 }
 
 impl Links {
-    /// Links over which nothing was moved.
     pub(super) fn unused(tiers: usize) -> Self {
         Self { tiers: vec![ObservedLink::default(); tiers], ..Self::default() }
     }
 
-    /// What came after `earlier`.
     fn since(&self, earlier: &Self) -> Self {
         Self {
             cold: self.cold.since(&earlier.cold),
@@ -101,28 +95,26 @@ impl Links {
     }
 }
 
-/// What a session observed in its last epochs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The observations of a session in its last epochs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
     /// The latest epoch that is planned: another schedule holds for a later one.
     pub planned: Epoch,
-    /// The cold store.
     pub cold: ObservedLink,
     /// The tiers, fastest first, copies into them included.
     pub tiers: Vec<ObservedLink>,
-    /// The transforms by [`Form`] of what arrived; none in a job without.
+    /// By [`Form`] of the samples that arrived; all zero in a job without a transform.
     pub transforms: [ObservedTransforms; 2],
-    /// What the steps of the node ask of the cold store; `None` before there were enough of them.
+    /// The reads of a step from the cold store; `None` before there were enough steps.
     pub load: Option<Load>,
-    /// Busy and idle phases of the trainers; `None` without idle ones.
+    /// Busy and idle phases of the trainers; `None` without idle phases.
     pub cycle: Option<Cycle>,
-    /// What there is to feed them with; `None` while the rate of the cold store is not known, and where the
-    /// manager does not say how much room looking ahead gets.
+    /// `None` while the rate of the cold store is not known, and unless the manager sets the room for
+    /// look-ahead.
     pub supply: Option<Supply>,
 }
 
 impl Session {
-    /// What was observed in the last epochs.
     #[must_use]
     pub fn observed(&self) -> Observed {
         let now = self.links();
@@ -142,7 +134,6 @@ impl Session {
         }
     }
 
-    /// Lets observations of an epoch that is long past count no more.
     pub(super) fn begin_span(&mut self) {
         self.phases.begin_epoch();
         let links = self.links();
@@ -152,7 +143,6 @@ impl Session {
         }
     }
 
-    /// All links since the session began.
     fn links(&self) -> Links {
         let progress = &self.progress;
         let sum = |of: &dyn Fn(&super::EpochProgress) -> u64| {
@@ -170,8 +160,7 @@ impl Session {
         }
     }
 
-    /// What a step reads from the cold store when of all that was read so many bytes were cold, and so many
-    /// were hit.
+    /// The load of a step on the cold store, if of all bytes read `cold` were cold and `hit` were hits.
     fn load(&self, cold: Bytes, hit: Bytes) -> Option<Load> {
         let order = &self.settings.order;
         let samples = u64::from(order.batch_size) * u64::from(order.world.ranks_per_node);
@@ -182,13 +171,11 @@ impl Session {
         Some(Load { samples, reads, read_len, step_time })
     }
 
-    /// The latest epoch that is planned.
     fn planned(&self) -> Epoch {
         let last = self.progress.generations.last_key_value();
         last.map_or(self.settings.order.start.epoch, |(epoch, _)| *epoch)
     }
 
-    /// Whether another schedule would change anything.
     #[must_use]
     pub fn follows_schedules(&self) -> bool {
         let is_deeper = self.settings.staged_batches_max > self.settings.staged_batches;
@@ -215,8 +202,8 @@ impl Session {
     }
 }
 
-/// The reads of nearly every step of so many samples: the mean and three standard deviations, as if each sample
-/// were cold by chance.
+/// The reads of nearly every step of `samples` samples: the mean and three standard deviations, as if each
+/// sample were cold by chance.
 fn reads_at_most(samples: u64, cold: Bytes, hit: Bytes) -> u32 {
     let all = (u128::from(cold.0) + u128::from(hit.0)).max(1);
     let (samples, cold, hit) = (u128::from(samples), u128::from(cold.0), u128::from(hit.0));

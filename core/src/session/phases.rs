@@ -31,6 +31,8 @@ use alloc::{
     collections::{BTreeMap, VecDeque},
 };
 
+use serde::{Deserialize, Serialize};
+
 use self::waiting_times::WaitingTimes;
 use super::Wait;
 use crate::{
@@ -41,21 +43,22 @@ use crate::{
 /// A gap between steps that is this many times as long as the median is an idle phase.
 const IDLE_FACTOR: u64 = 5;
 
-/// The shortest gaps among the long ones, which make up this part of their time, are no phases: a processor
-/// that was busy elsewhere.
+/// The shortest of the long gaps, which together make up this part of their time, are no phases: a
+/// processor was busy elsewhere.
 const NEGLIGIBLE_PERCENT: u64 = 10;
 
-/// Pauses of each rank from which on they are phases of the training: what came once need not come again.
+/// The number of pauses of each rank from which on they are phases of the training: a pause that came once
+/// need not come again.
 const PAUSES_MIN: u64 = 2;
 
-/// Cycles in an epoch from which on room is taken from what is retained. With fewer, look-ahead saves hardly
-/// more waiting than retention does, and costs cold reads.
+/// The number of cycles in an epoch from which on room is taken from retained samples. With fewer,
+/// look-ahead saves hardly more waiting than retention does, and costs cold reads.
 const CYCLES_MIN: u128 = 2;
 
-/// How much more room there is than the mean cycle needs, in percent: cycles are not all equal.
+/// The room in percent of what the mean cycle needs: cycles are not all equal.
 const MARGIN_PERCENT: u128 = 120;
 
-/// All that is read, in the unit of [`Supply::hits`].
+/// All reads, in the unit of [`Supply::hits`].
 pub(super) const WHOLE: u32 = 1_000_000;
 
 /// Classes of gaps, by the bits of their length.
@@ -64,20 +67,19 @@ const CLASSES: usize = 65;
 /// Epochs that count, the current one included.
 pub(super) const SPANS: usize = 3;
 
-/// Gaps from which on their mean is the time of a step.
+/// The number of gaps from which on their mean is the time of a step.
 const STEPS_MIN: u64 = 32;
 
-/// What trainers did between batches, by how long it took.
+/// The gaps between batches of the trainers, by length.
 #[derive(Debug, Clone)]
 pub(super) struct Phases {
     /// The last epochs, the current one at the end.
     spans: VecDeque<Span>,
     last: BTreeMap<Rank, Delivery>,
-    /// When at least one rank waited.
+    /// The times when at least one rank waited.
     waited: WaitingTimes,
 }
 
-/// What trainers did between batches in an epoch, by how long it took.
 #[derive(Debug, Clone)]
 struct Span {
     gaps: Box<[Gaps; CLASSES]>,
@@ -125,21 +127,19 @@ impl Span {
     }
 }
 
-/// The last batch of a rank.
 #[derive(Debug, Clone, Copy)]
 struct Delivery {
     at: Nanoseconds,
     len: Bytes,
-    /// What came before it and was not looked at.
+    /// The gap before it, if it was not observed yet.
     gap: Option<Gap>,
 }
 
-/// What a rank did between two batches.
 #[derive(Debug, Clone, Copy)]
 struct Gap {
     from: Nanoseconds,
     until: Nanoseconds,
-    /// Bytes of the batch before.
+    /// Of the batch before.
     len: Bytes,
 }
 
@@ -150,28 +150,33 @@ struct Gaps {
 }
 
 /// The mean cycle of a node: a busy phase and the idle phase after it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cycle {
-    /// Bytes that the node consumes in the busy phase.
+    #[serde(rename = "consumed_bytes")]
     pub consumed: Bytes,
-    /// How long the busy phase is, waiting excluded.
+    /// Without waiting.
+    #[serde(rename = "busy_ns")]
     pub busy: Nanoseconds,
-    /// How long the idle phase is.
+    #[serde(rename = "idle_ns")]
     pub idle: Nanoseconds,
 }
 
-/// What a node has to feed its trainers with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The means of a node to feed its trainers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Supply {
     /// Bytes that the node reads in an epoch.
+    #[serde(rename = "epoch_bytes")]
     pub epoch: Bytes,
     /// Bytes that all tiers of the node hold.
+    #[serde(rename = "capacity_bytes")]
     pub capacity: Bytes,
     /// Bytes that are staged ahead in any case.
+    #[serde(rename = "staged_bytes")]
     pub staged: Bytes,
-    /// The part of what is read now that is hit in the tiers, in millionths.
+    /// The part of the present reads that are hits in the tiers, in millionths.
+    #[serde(rename = "hits_per_million")]
     pub hits: u32,
-    /// The rate of the cold store.
+    #[serde(rename = "cold_bytes_per_s")]
     pub cold: BytesPerSecond,
 }
 
@@ -186,7 +191,6 @@ impl Default for Phases {
 }
 
 impl Phases {
-    /// Notes that a rank took a batch of some length, after a wait for it.
     pub(super) fn delivered(&mut self, rank: Rank, wait: Wait, len: Bytes) {
         self.waited.add(wait);
         let last = self.last.get(&rank).copied();
@@ -199,12 +203,11 @@ impl Phases {
         self.last.insert(rank, Delivery { at: wait.until, len, gap });
     }
 
-    /// Notes that the trainers of a rank are gone: until others come is no phase of a training.
+    /// Notes that the trainers of a rank are gone: the time until others come is no phase of the training.
     pub(super) fn detached(&mut self, rank: Rank) {
         self.last.remove(&rank);
     }
 
-    /// Notes that another epoch begins.
     pub(super) fn begin_epoch(&mut self) {
         if self.spans.len() == SPANS {
             self.spans.pop_front();
@@ -220,7 +223,6 @@ impl Phases {
         span.consumed.0 = span.consumed.0.saturating_add(len.0);
     }
 
-    /// All epochs that count together.
     fn all(&self) -> Span {
         let mut all = Span::default();
         self.spans.iter().for_each(|span| all.add(span));
@@ -236,7 +238,7 @@ impl Phases {
         (count >= STEPS_MIN).then(|| Nanoseconds(time / count))
     }
 
-    /// The mean cycle of a node with so many ranks, if idle phases were observed.
+    /// `None` if no idle phases were observed.
     pub(super) fn cycle(&self, ranks: u32) -> Option<Cycle> {
         let all = self.all();
         let (busy, idle) = all.gaps.split_at(all.first_idle()?);
@@ -290,7 +292,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// So many cycles of 25 steps of 10 ms and a pause, on some ranks.
+    /// `cycles` cycles of 25 steps of 10 ms and a pause.
     fn phases(cycles: u64, pause: u64, ranks: u32) -> Phases {
         let mut phases = Phases::default();
         for rank in (0..ranks).map(Rank) {

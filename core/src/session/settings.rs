@@ -3,6 +3,8 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Form, Handed, Row, SetPoints, Transform, Windows};
 use crate::{
     batch::{Batch, Input},
@@ -14,11 +16,10 @@ use crate::{
     units::Bytes,
 };
 
-/// Batches that each rank may have staged however short memory is: the one that its trainer works with,
-/// and the next.
+/// Batches that each rank may have staged however short memory is: the one that its trainer works with, and
+/// the next.
 pub const STAGED_MIN: u32 = 2;
 
-/// What happens when a sample cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// The batch is refused with the name of the sample.
@@ -28,14 +29,14 @@ pub enum OnError {
 }
 
 /// The share of its samples that a rank may go without in an epoch, in parts per million.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkipShare(pub u32);
 
 impl SkipShare {
-    /// The share of a job that names none: 1 %.
+    /// The default of a job: 1 %.
     pub const DEFAULT: Self = Self(10_000);
 
-    /// How many of the samples of a dataset a rank may go without in an epoch: at least one, so that a small
+    /// The most samples of a dataset that a rank may go without in an epoch: at least one, so that a small
     /// dataset may have a bad sample too, and never all that it reads.
     #[must_use]
     pub const fn most(self, samples: u32, ranks: u32) -> u32 {
@@ -52,61 +53,51 @@ impl SkipShare {
     }
 }
 
-/// The room of the tiers for samples that are fetched ahead of staging. Room that no sample takes serves
-/// that in any case.
+/// The room of the tiers for samples that are fetched ahead of staging. Room that no sample takes is used
+/// for them in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookAhead {
-    /// None: nothing is fetched ahead.
     Off,
-    /// As much as the manager says, by the phases of the training: those of the job file, then those that
-    /// were observed.
+    /// As much as the manager says, by the phases of the training: those of the job file, then the observed
+    /// ones.
     Auto,
-    /// This much of all tiers together.
+    /// In all tiers together.
     Room(Bytes),
 }
 
-/// What a session is built from.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The order of the job.
     pub order: Spec,
-    /// The node that the session works for.
     pub node: NodeId,
     /// The length of every sample in tiers and on other nodes, by [`SampleId`].
     pub sizes: Arc<[Bytes]>,
     /// The cache tiers of this node, fastest first.
     pub tiers: Vec<Buffer>,
-    /// The unit in which tiers take memory.
     pub chunk: Bytes,
-    /// The rule of retention.
     pub policy: policy::Kind,
     /// Batches staged ahead per rank, the one that the trainer works with included.
     pub staged_batches: u32,
-    /// The most that a later schedule may make of it; of no effect if that is fewer.
+    /// The limit for later schedules; of no effect if it is less than `staged_batches`.
     pub staged_batches_max: u32,
-    /// Staging memory of each rank. Below twice the largest batch a trainer that asks ahead is
-    /// refused now and then.
+    /// The staging memory of each rank. If it is less than twice the largest batch, a trainer that asks
+    /// ahead is refused now and then.
     pub arena: Bytes,
-    /// What happens when a sample cannot be read.
     pub on_error: OnError,
-    /// Operations that are given out at a time.
     pub windows: Windows,
-    /// The room for samples that are fetched ahead.
     pub look_ahead: LookAhead,
-    /// That room with [`LookAhead::Auto`] when the session begins, by the first schedule of its node.
+    /// The room with [`LookAhead::Auto`] when the session begins, by the first schedule of its node.
     pub first_room: Bytes,
-    /// What the policy should mind beside the bytes that are read cold.
     pub aim: policy::Aim,
-    /// The tiers that trainers map, so that a batch may name samples there; of no effect with a policy
-    /// of which it is not known how long a sample stays ([`policy::Kind::stay`]).
+    /// The tiers that trainers map, so that a batch may name samples there. They have no effect with a
+    /// policy for which it is not known how long a sample stays ([`policy::Kind::stay`]).
     pub in_place_tiers: Vec<TierId>,
-    /// What becomes of samples before their batch is handed over; `None` if trainers get them as they are.
+    /// `None` if trainers get samples as they are.
     pub transform: Option<Transform>,
 }
 
 impl Settings {
-    /// Operations that run at a time: each staged sample may be read and copied once, a few chunks and
-    /// arenas may be on their way, and what is fetched ahead may fill the window of the cold store beside.
+    /// The most operations that run at a time: each staged sample may be read and copied once, a few chunks
+    /// and arenas may be on their way, and fetches ahead may fill the window of the cold store beside.
     #[must_use]
     pub fn operations_max(&self) -> usize {
         let samples = u64::from(self.order.batch_size_max())
@@ -120,20 +111,20 @@ impl Settings {
         usize::try_from(all).unwrap_or(usize::MAX)
     }
 
-    /// Batches that staging memory is meant for.
+    /// The number of batches that staging memory is laid out for.
     #[must_use]
     pub fn staged_max(&self) -> u32 {
         self.staged_batches.max(self.staged_batches_max)
     }
 
-    /// What holds when the session begins.
+    /// The set points when the session begins.
     #[must_use]
     pub fn first_points(&self) -> SetPoints {
         SetPoints { room: self.first_room, depth: self.staged_batches }
     }
 
-    /// Whether samples may wait in each tier for their use. One that wears out takes them only if the job
-    /// says how much may be written there, or how much room they get.
+    /// Whether samples may wait in each tier for their use. A tier that wears out takes them only if the
+    /// job says how much may be written there, or how much room they get.
     pub(super) fn ahead_tiers(&self) -> Vec<bool> {
         let wears = self.aim.wears.iter().enumerate();
         let spared = |(tier, wears): (usize, &bool)| {
@@ -149,7 +140,7 @@ impl Settings {
         takes
     }
 
-    /// The fetches of each rank, if the job has DELI's.
+    /// `None` unless the job has the fetches of DELI.
     pub(super) fn fetches(&self) -> Option<RankFetches> {
         let fetches = self.aim.tuning.deli.filter(|_| self.policy == policy::Kind::Deli)?;
         let capacity = self.capacity();
@@ -163,7 +154,7 @@ impl Settings {
         (self.look_ahead != LookAhead::Off).then(|| self.ahead_room().unwrap_or(self.first_room))
     }
 
-    /// The room of the tiers that is kept free of what is retained, as far as the job says it.
+    /// The room that the job itself sets; `None` if it sets none.
     pub(super) fn ahead_room(&self) -> Option<Bytes> {
         let ranks = self.order.world.ranks_per_node;
         match (self.fetches(), self.look_ahead) {
@@ -178,16 +169,17 @@ impl Settings {
         Bytes(capacities.fold(0, u64::saturating_add))
     }
 
-    /// What a sample takes in a tier, on average.
     fn mean_len(&self) -> Bytes {
         let all = self.sizes.iter().map(|len| Space::rounded(*len).0);
         let all = all.fold(0, u64::saturating_add);
         Bytes(all.div_ceil((self.sizes.len() as u64).max(1)))
     }
 
-    /// With a transform that makes rows of `row` bytes on so many threads. Tiers and other nodes hold samples in
-    /// the prepared form if its lengths are given, else as they are stored; what has no prepared form has length 0
-    /// there, and none of them holds it. Nothing is read in place: trainers get rows. Nothing is fetched ahead into tiers in the prepared form, which the cold store does not have.
+    /// Adds a transform that makes rows of `row` bytes on `threads` threads. Tiers and other nodes hold
+    /// samples in the prepared form if its lengths are given, else in the stored form. A sample without a
+    /// prepared form has length 0 there, and no tier or node holds it. Nothing is read in place: trainers
+    /// get rows. In the prepared form, nothing is fetched ahead into tiers, because the cold store does not
+    /// have it.
     #[must_use]
     pub fn with_transform(
         self,
@@ -209,7 +201,7 @@ impl Settings {
         Self { sizes, transform, in_place_tiers: Vec::new(), look_ahead, first_room, ..self }
     }
 
-    /// With what the samples of each dataset become, of a job with a transform in the stored form.
+    /// For a job with a transform in the stored form: sets the row of each dataset.
     #[must_use]
     pub fn with_rows(self, rows: Vec<Option<Row>>) -> Self {
         let with = |transform| Transform { rows, ..transform };
@@ -222,7 +214,7 @@ impl Settings {
         self.transform.as_ref().map_or(&self.sizes, |transform| &transform.stored)
     }
 
-    /// The bytes of the samples of a batch as tiers hold them.
+    /// In the form that tiers hold.
     pub(super) fn demand_of(&self, batch: &Batch) -> Bytes {
         if self.transform.is_none() {
             return batch.payload();
@@ -231,7 +223,7 @@ impl Settings {
         Bytes(samples.map(|entry| self.sizes[entry.sample.0 as usize].0).sum())
     }
 
-    /// The layout of a batch, and where its input slots start. One has room for either form.
+    /// The layout of a batch, and the starts of its input slots. Each slot has room for either form.
     pub(super) fn lay_out(&self, id: BatchId, samples: &[SampleId]) -> (Batch, Vec<Bytes>) {
         let sizes = samples.iter().map(|sample| (*sample, self.sizes[sample.0 as usize]));
         let transform = self.transform.as_ref();
@@ -249,7 +241,7 @@ impl Settings {
         }
     }
 
-    /// The setting of a policy that decides as the session does.
+    /// For a policy that decides as the session does.
     #[must_use]
     pub fn policy_setting(&self) -> policy::Setting {
         policy::Setting {

@@ -30,6 +30,8 @@ mod pmf;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
 use self::pmf::{Grid, Pmf};
 use crate::{
     latency_quantiles::{LatencyQuantiles, PerMillion},
@@ -37,93 +39,77 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// The largest depth that is considered: a step would be one cell of the grid.
+/// The largest depth that is considered: a step is then four cells of the grid.
 pub const DEPTH_MAX: u32 = 128;
 
-/// Steps after which a distribution that has not converged is used as it is.
+/// The number of steps after which a distribution that has not converged is used as it is.
 const STEPS_MAX: u32 = 500;
 
-/// What all ranks of a node read in one step over one link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The reads of all ranks of a node in one step over one link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// Samples of the batches of one step, wherever they are read.
     pub samples: u32,
-    /// Reads of the batches of one step, all ranks together.
+    /// Of the batches of one step, all ranks together.
     pub reads: u32,
-    /// The mean length of a read.
+    #[serde(rename = "read_bytes")]
     pub read_len: Bytes,
-    /// What the trainer computes between two batches.
+    /// The time that the trainer computes between two batches.
+    #[serde(rename = "step_ns")]
     pub step_time: Nanoseconds,
 }
 
-/// A link as it was measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Link<'a> {
-    /// Its rate by threads.
+    /// By number of threads.
     pub throughput: &'a Throughput,
     /// From request to first byte.
     pub latency: &'a LatencyQuantiles,
-    /// Reads that run at the same time.
     pub threads: NonZeroU32,
 }
 
-/// The threads that transform what arrived, all samples of a step.
+/// The threads that transform all samples of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct Transforming<'a> {
-    /// Samples that are transformed at the same time.
     pub threads: NonZeroU32,
-    /// How long a thread works at one.
+    /// The time of one thread for a sample.
     pub time: &'a LatencyQuantiles,
 }
 
-/// How deep to stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Depth {
     /// Staged batches of each rank, the one in use included.
     pub batches: u32,
-    /// How many of the steps find all their batches ready, rounded down.
+    /// The share of steps that find all their batches ready, rounded down.
     pub in_time: PerMillion,
 }
 
-/// Why no depth is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Shortfall {
-    /// The link cannot keep up, however far ahead it starts.
     #[error(
         "the reads of a step keep each thread busy for {busy}, but a step takes {step_time}; \
         add threads, cache more, or accept stalls"
     )]
     TooSlow {
-        /// The mean time for which a step keeps a thread busy, by step.
+        /// The mean time for which a step keeps a thread busy.
         busy: Nanoseconds,
-        /// The duration of a step.
         step_time: Nanoseconds,
     },
-    /// Transforms do not keep up, however far ahead they begin.
     #[error(
         "the transforms of a step keep each thread busy for {busy}, but a step takes {step_time}; \
         give the agent more threads, choose cheaper steps, or accept stalls"
     )]
     TransformsTooSlow {
-        /// The mean time for which a step keeps a thread busy, by step.
+        /// The mean time for which a step keeps a thread busy.
         busy: Nanoseconds,
-        /// The duration of a step.
         step_time: Nanoseconds,
     },
-    /// The link keeps up, but staging memory does not reach far enough over its slowest reads.
     #[error(
         "{staged_max} staged batches are in time in {in_time} of all steps, not in {wanted}; \
         give staging more memory"
     )]
-    TooShallow {
-        /// Batches that staging memory holds.
-        staged_max: u32,
-        /// The share of steps that are in time with so many.
-        in_time: PerMillion,
-        /// The share that was asked for.
-        wanted: PerMillion,
-    },
+    TooShallow { staged_max: u32, in_time: PerMillion, wanted: PerMillion },
 }
 
 /// The batches that staging memory holds, the one in use included.
@@ -168,7 +154,7 @@ pub fn least(
     }
 }
 
-/// The depth for what passes threads of one kind after those of another.
+/// The depth for stages of threads that samples pass one after the other.
 fn of_lanes(
     stages: &[Lanes<'_>],
     step_time: Nanoseconds,
@@ -199,7 +185,6 @@ fn of_lanes(
     Err(Shortfall::TooShallow { staged_max, in_time, wanted })
 }
 
-/// The threads that share a step, all alike.
 #[derive(Clone, Copy)]
 struct Lanes<'a> {
     lane: Lane<'a>,
@@ -207,7 +192,7 @@ struct Lanes<'a> {
 }
 
 impl<'a> Link<'a> {
-    /// The threads that read a step, where so many groups of them take the steps in turn.
+    /// The threads that read a step, if `groups` groups of them take the steps in turn.
     fn lanes(&self, load: &Load, groups: u32) -> Result<Lanes<'a>, Shortfall> {
         let lanes = self.threads.get().min(load.reads);
         let threads = lanes * groups;
@@ -225,7 +210,6 @@ impl<'a> Link<'a> {
 }
 
 impl<'a> Transforming<'a> {
-    /// The threads that transform a step.
     fn lanes(&self, load: &Load) -> Result<Lanes<'a>, Shortfall> {
         let threads = self.threads.get();
         let all = self.time.mean().0.saturating_mul(u64::from(load.samples));
@@ -243,7 +227,6 @@ impl<'a> Transforming<'a> {
     }
 }
 
-/// One of the threads that share the reads of a step.
 #[derive(Clone, Copy)]
 struct Lane<'a> {
     reads: u32,
@@ -254,13 +237,13 @@ struct Lane<'a> {
 }
 
 impl Lane<'_> {
-    /// How long a step's reads take, on average.
+    /// The mean time of the reads of a step.
     fn busy(&self) -> Nanoseconds {
         let each = self.latency.mean().0.saturating_add(self.transfer.0);
         Nanoseconds(each.saturating_mul(u64::from(self.reads)))
     }
 
-    /// When the reads of a step end, counted from their start, once the queue has settled.
+    /// The time at which the reads of a step end, counted from their start, once the queue has settled.
     fn arrival(&self, grid: &Grid) -> Pmf {
         let service = grid.sum_of(self.reads, self.latency, self.transfer);
         let mut waiting = Pmf::at_once(grid);

@@ -3,13 +3,15 @@
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Form, Waits};
 use crate::{
     latency_quantiles::{LatencyQuantiles, PerMillion},
     units::{Bytes, Nanoseconds},
 };
 
-/// The shares whose times are told: enough for a mean, and for the few that take long.
+/// The quantiles that are reported: enough for a mean, and for the few transforms that take long.
 pub const SHARES: [PerMillion; 8] = [
     PerMillion(100_000),
     PerMillion(500_000),
@@ -21,17 +23,16 @@ pub const SHARES: [PerMillion; 8] = [
     PerMillion::ALL,
 ];
 
-/// After so many transforms of a length, those before count half.
+/// After this many transforms of a length, the earlier ones count half.
 const FADES_AFTER: u64 = 1024;
 
-/// Transforms of samples that arrived in one form, as they were observed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedTransforms {
     /// Samples that became rows.
     pub samples: u64,
-    /// For how long threads worked at them, all together.
+    /// Summed over threads.
     pub time: Nanoseconds,
-    /// The times that [`SHARES`] of them did not exceed.
+    /// At [`SHARES`].
     pub quantiles: [Nanoseconds; SHARES.len()],
 }
 
@@ -44,13 +45,14 @@ impl ObservedTransforms {
         }
     }
 
-    /// The mean time; `None` before the first.
+    /// `None` before the first.
     #[must_use]
     pub fn mean(&self) -> Option<Nanoseconds> {
         self.time.0.checked_div(self.samples).map(Nanoseconds)
     }
 
-    /// How the times spread, with the mean of all; `None` before the first, and if they do not ascend.
+    /// The distribution of the times, with their mean; `None` before the first, and if the quantiles do not
+    /// ascend.
     #[must_use]
     pub fn spread(&self) -> Option<LatencyQuantiles> {
         let mut quantiles: Vec<_> = SHARES.into_iter().zip(self.quantiles).collect();
@@ -70,8 +72,9 @@ impl ObservedTransforms {
         LatencyQuantiles::measured(&quantiles).ok().filter(|_| self.samples > 0)
     }
 
-    /// How many took the longest time, of those above the last of so many quantiles that are shorter: as many as
-    /// give the mean, where the others took no longer than that quantile. One outlier is not a share of all.
+    /// The share of transforms that took the longest time, of those above the last of `shorter` quantiles.
+    /// It gives the mean, if the others took no longer than that quantile. One outlier does not count as a
+    /// larger share.
     fn share_of_longest(&self, shorter: usize) -> Option<PerMillion> {
         let all = u128::from(PerMillion::ALL.0);
         let [before, longest] = [shorter - 1, SHARES.len() - 1].map(|at| self.quantiles[at].0);
@@ -92,7 +95,6 @@ impl ObservedTransforms {
     }
 }
 
-/// The times of transforms since the session began.
 #[derive(Debug, Clone, Default)]
 pub struct TransformTimes {
     /// By [`Form`].
@@ -101,7 +103,6 @@ pub struct TransformTimes {
     by_bits: [BTreeMap<u32, Mean>; 2],
 }
 
-/// Transforms of samples of similar length.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mean {
     samples: u64,
@@ -110,7 +111,6 @@ struct Mean {
 }
 
 impl TransformTimes {
-    /// Notes a sample of `len` bytes that became a row, at which a thread worked for so long.
     pub(super) fn note(&mut self, form: Form, len: Bytes, took: Nanoseconds) {
         self.spread[form as usize].record(took);
         let mean = self.by_bits[form as usize].entry(bits(len)).or_default();
@@ -123,7 +123,7 @@ impl TransformTimes {
         }
     }
 
-    /// The expected time for a sample of `len` bytes: what those of the closest length took, byte by byte. None
+    /// The expected time for a sample of `len` bytes, by bytes, from samples of the closest length; 0
     /// before the first.
     pub(super) fn expected(&self, form: Form, len: Bytes) -> Nanoseconds {
         let means = self.by_bits[form as usize].iter();
@@ -133,7 +133,6 @@ impl TransformTimes {
         Nanoseconds(u64::try_from(expected).unwrap_or(u64::MAX))
     }
 
-    /// The times by [`Form`].
     #[must_use]
     pub fn spread(&self) -> &[Waits; 2] {
         &self.spread

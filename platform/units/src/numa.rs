@@ -1,7 +1,9 @@
 //! NUMA nodes, and the placement of memory on them.
 
+use serde::{Deserialize, Serialize};
+
 /// A memory node of a host, as in `/sys/devices/system/node/node<N>`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NumaNode(pub u32);
 
 /// The memory to use.

@@ -2,17 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use nix::sys::statvfs::statvfs;
 use tierfeed_core::units::Bytes;
 
-/// The room of the file system that holds a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskSpace {
-    /// The directory as it was named.
     pub path: PathBuf,
-    /// What this process may still write.
+    /// Bytes that this process may still write.
+    #[serde(rename = "free_bytes")]
     pub free: Bytes,
-    /// All that the file system holds.
+    #[serde(rename = "total_bytes")]
     pub total: Bytes,
 }
 

@@ -1,17 +1,18 @@
 //! Reads how many tasks want a CPU.
 
+use serde::{Deserialize, Serialize};
+
 use crate::sysroot::{Sysroot, optional};
 
 /// The tasks of the host that run or wait for a CPU or a disk.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// Their number, averaged over the last minute.
     pub one_minute: f64,
-    /// Those that want a CPU right now, the one that asks included.
+    /// Tasks that want a CPU right now, including the one that asks.
+    #[serde(rename = "runnable_tasks")]
     pub runnable: u32,
 }
 
-/// The load of the host.
 pub(crate) fn read(sysroot: Sysroot<'_>) -> Option<Load> {
     parse(&optional(&sysroot.join("proc/loadavg"))?)
 }

@@ -2,6 +2,8 @@
 //!
 //! Source: Linux `Documentation/accounting/psi.rst`.
 
+use serde::{Deserialize, Serialize};
+
 use tierfeed_core::units::Nanoseconds;
 
 use crate::{
@@ -9,26 +11,19 @@ use crate::{
     sysroot::{Sysroot, optional},
 };
 
-/// How long tasks waited for memory.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// How long tasks waited for memory: some task, or all while nothing was done. Shares are of the last ten seconds,
+/// times since the system started or the control group was made.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pressure {
-    /// Time in which some task waited.
-    pub some: Waiting,
-    /// Time in which all tasks waited and nothing was done.
-    pub full: Waiting,
+    pub some_percent: f64,
+    #[serde(rename = "some_ns")]
+    pub some: Nanoseconds,
+    pub full_percent: f64,
+    #[serde(rename = "full_ns")]
+    pub full: Nanoseconds,
 }
 
-/// A share of the time.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Waiting {
-    /// Of the last ten seconds, in per cent.
-    pub percent: f64,
-    /// Since the system started, or since the control group was made.
-    pub total: Nanoseconds,
-}
-
-/// The pressure on memory: of the process's own control group where that is known (version 2 only), else
-/// of the host.
+/// Memory pressure of the process's own control group where that is known (version 2 only), else of the host.
 pub(crate) fn memory(sysroot: Sysroot<'_>, mounts: &[Mount]) -> Option<Pressure> {
     let of_group = cgroup::own_v2_directory(sysroot, mounts)
         .and_then(|group| optional(&group.join("memory.pressure")));
@@ -38,13 +33,16 @@ pub(crate) fn memory(sysroot: Sysroot<'_>, mounts: &[Mount]) -> Option<Pressure>
 /// Lines such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`; total counts microseconds.
 #[must_use]
 pub fn parse(text: &str) -> Option<Pressure> {
-    Some(Pressure { some: waiting(text, "some ")?, full: waiting(text, "full ")? })
+    let (some_percent, some) = waiting(text, "some ")?;
+    let (full_percent, full) = waiting(text, "full ")?;
+    Some(Pressure { some_percent, some, full_percent, full })
 }
 
-pub(crate) fn waiting(text: &str, which: &str) -> Option<Waiting> {
+/// The share of the last ten seconds, and all time.
+pub(crate) fn waiting(text: &str, which: &str) -> Option<(f64, Nanoseconds)> {
     let line = text.lines().find_map(|line| line.strip_prefix(which))?;
     let value = |key| line.split_whitespace().find_map(|field| field.strip_prefix(key));
     let percent = value("avg10=")?.parse().ok().filter(|it: &f64| (0.0..=100.0).contains(it))?;
     let microseconds: u64 = value("total=")?.parse().ok()?;
-    Some(Waiting { percent, total: Nanoseconds(microseconds.checked_mul(1000)?) })
+    Some((percent, Nanoseconds(microseconds.checked_mul(1000)?)))
 }

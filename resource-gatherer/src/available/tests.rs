@@ -18,7 +18,10 @@ fn a_snapshot_has_host_and_nodes() {
     assert_eq!(available.host, Bytes(2048 << 10));
     assert_eq!((available.cgroup, available.pressure, available.load), (None, None, None));
     let half = Bytes(2048 << 10);
-    assert_eq!(available.nodes_free, [0, 1, 2].map(|id| (NumaNode(id), half)));
+    assert_eq!(
+        available.nodes_free,
+        [0, 1, 2].map(|id| NodeFree { numa_node: NumaNode(id), free: half })
+    );
     assert_eq!(available.bytes_on(NumaNode(2)), half);
     assert_eq!(available.bytes_on(NumaNode(9)), Bytes(0));
 }
@@ -43,7 +46,7 @@ fn the_limit_of_the_group_counts_where_it_is_tighter() {
     let available = read(&machine);
     assert_eq!(available.bytes(), Bytes(600_000));
     assert_eq!(available.bytes_on(NumaNode(0)), Bytes(600_000));
-    let some = |available: Available| available.pressure.unwrap().some.percent;
+    let some = |available: Available| available.pressure.unwrap().some_percent;
     assert!((some(available) - 2.5).abs() < 1e-9, "the group has no pressure file");
     let group = PRESSURE.replace("2.50", "7.00");
     machine.write("sys/fs/cgroup/job/memory.pressure", &group);
@@ -72,24 +75,26 @@ fn a_limit_that_is_no_number_is_an_error_and_not_no_limit() {
 #[test]
 fn the_only_node_has_what_the_host_has() {
     let available = read(&FakeSysroot::machine("node-that-hides-memory"));
-    assert_eq!(available.nodes_free, [(NumaNode(0), Bytes(21_761_236 << 10))]);
+    let free = NodeFree { numa_node: NumaNode(0), free: Bytes(21_761_236 << 10) };
+    assert_eq!(available.nodes_free, [free]);
 }
 
 #[test]
 fn a_machine_of_another_kernel_tells_load_and_pressure() {
     let available = read(&FakeSysroot::machine("qemu-cxl-generic-port"));
     assert_eq!(available.load, Some(Load { one_minute: 0.0, runnable: 2 }));
-    let calm = Waiting { percent: 0.0, total: Nanoseconds(0) };
-    assert_eq!(available.pressure, Some(Pressure { some: calm, full: calm }));
-    let nodes: Vec<u32> = available.nodes_free.iter().map(|(node, _)| node.0).collect();
+    let (some, full) = (Nanoseconds(0), Nanoseconds(0));
+    let calm = Pressure { some_percent: 0.0, some, full_percent: 0.0, full };
+    assert_eq!(available.pressure, Some(calm));
+    let nodes: Vec<u32> = available.nodes_free.iter().map(|it| it.numa_node.0).collect();
     assert_eq!(nodes, [0, 1, 3]);
 }
 
 #[test]
 fn pressure_is_told_for_some_and_for_all_tasks() {
     let found = pressure::parse(PRESSURE).unwrap();
-    assert_eq!(found.some, Waiting { percent: 2.5, total: Nanoseconds(123_000) });
-    assert_eq!(found.full, Waiting { percent: 9.0, total: Nanoseconds(45_000) });
+    let (some, full) = (Nanoseconds(123_000), Nanoseconds(45_000));
+    assert_eq!(found, Pressure { some_percent: 2.5, some, full_percent: 9.0, full });
     let full = "full avg10=1.00 total=1\n";
     for some in ["", "some avg60=1.00 total=1\n", "some avg10=x total=1\n", "some avg10=1\n"] {
         assert_eq!(pressure::parse(&format!("{some}{full}")), None, "{some:?}");

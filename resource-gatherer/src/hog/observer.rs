@@ -32,7 +32,6 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    /// Observes `locality` in the tree below `sysroot`.
     pub(super) fn new(sysroot: Sysroot<'_>, locality: Locality) -> Result<Self, HogError> {
         let host = Bytes(meminfo::read(sysroot)?.total_bytes);
         let watch = Watch::new(sysroot)?;
@@ -56,7 +55,6 @@ impl Observer {
         Ok(Self { root, watch, locality, total, stalls: StallMeter::default() })
     }
 
-    /// All memory of the place.
     pub(super) fn total(&self) -> Bytes {
         self.total
     }
@@ -69,12 +67,12 @@ impl Observer {
         };
         let text = optional(&Sysroot(&self.root).join("proc/pressure/memory"));
         let some = text.and_then(|text| pressure::waiting(&text, "some "));
-        let stall = self.stalls.read(now, some.map(|some| some.total));
+        let stall = self.stalls.read(now, some.map(|(_, total)| total));
         Ok(Observation { available, total: self.total, stall })
     }
 }
 
-/// How long stalled time is watched before it is judged.
+/// The time over which stalled time is summed before it is judged.
 const WINDOW: Nanoseconds = Nanoseconds(1_000_000_000);
 
 /// The share of a window, in per cent, from which on tasks count as waiting.
@@ -83,11 +81,10 @@ const STALLED_PERCENT: u64 = 10;
 /// After memory was given back for others, none is taken for this long.
 const PAUSE: Nanoseconds = Nanoseconds(10_000_000_000);
 
-/// Judges windows of stalled time.
 #[derive(Debug, Default)]
 pub(super) struct StallMeter {
     window: Option<Window>,
-    /// Until when nothing is taken.
+    /// Nothing is taken until then.
     pause_until: Nanoseconds,
 }
 
@@ -184,8 +181,8 @@ mod tests {
         assert_eq!(stall(4, 900_000), Stall::OfOthers);
     }
 
-    /// Reads every 100 ms of `seconds`, in which tasks wait `percent` of the time, and returns what was
-    /// judged other than nothing.
+    /// Reads every 100 ms of `seconds`, in which tasks wait `percent` of the time, and returns the judgements
+    /// that are not [`Stall::None`].
     fn judged(
         meter: &mut StallMeter,
         from_s: u64,

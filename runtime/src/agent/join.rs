@@ -32,8 +32,8 @@ use crate::{
     dataset::image_sizes::ImageSizeCache,
     layout::{Layout, Node},
     rpc::{
+        call::{PeersAnswer, Remedy, Report},
         client::{Address, CallError, Client},
-        wire::{PeersAnswer, Remedy},
     },
     run_dir::{LockOwner, RunDirLock},
     shutdown::{self, Shutdown},
@@ -46,10 +46,8 @@ const CONNECT_WITHIN: Nanoseconds = Nanoseconds(60_000_000_000);
 /// The pause between two reports while images are scanned.
 const HEARTBEAT_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// The pause between two attempts.
 const RETRY_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
 
-/// What an agent starts with once it is registered.
 #[derive(Debug)]
 pub(super) struct Joined {
     pub(super) job: Arc<Job>,
@@ -64,9 +62,9 @@ pub(super) struct Joined {
     pub(super) order: Spec,
     pub(super) post: Post,
     pub(super) manager: ManagerHandle,
-    /// What it takes to read from other nodes, if nodes share what they hold.
+    /// `None` if nodes do not share what they hold.
     pub(super) applicant: Option<Applicant>,
-    /// `None` if the manager did not tell it yet, too.
+    /// `None` also if the manager has not told it yet.
     pub(super) secret: Option<Secret>,
     pub(super) clock: Clock,
     pub(super) run_dir_lock: RunDirLock,
@@ -143,7 +141,6 @@ pub(super) async fn join(
     })
 }
 
-/// The job as this node reads it, with what it finds and measures for it.
 async fn read_locally(
     settings: &Settings,
     source: JobSource,
@@ -166,7 +163,7 @@ async fn read_locally(
     tokio::task::spawn_blocking(read).await.expect("reading a job does not panic")
 }
 
-/// The lengths of prepared samples, which of nodes that read from each other must be the same ones.
+/// The lengths of prepared samples; nodes that read from each other must have the same ones.
 fn as_others_have_them(
     lengths: Arc<[Bytes]>,
     assignment: &Assignment,
@@ -181,7 +178,7 @@ fn as_others_have_them(
     }
 }
 
-/// How this node takes part, if nodes share what they hold.
+/// `None` if nodes do not share what they hold.
 fn applicant(job: &Job, agent: &Registration, manager: &Address) -> Option<Applicant> {
     if job.policy != Kind::Partitioned || job.world.nodes == 1 {
         return None;
@@ -204,7 +201,7 @@ async fn secret(
 ) -> Option<Secret> {
     applicant?;
     let report = PeerReport::before_it_listens();
-    match client.peers(agent.node, agent.incarnation, &report).await {
+    match client.peers(agent.node, agent.incarnation, report).await {
         Ok(PeersAnswer::Same { secret: Some(secret) }) => return Some(Secret(secret)),
         Ok(PeersAnswer::Same { secret: None }) => {
             tracing::warn!("the manager has no token, so nodes do not read from each other");
@@ -237,7 +234,7 @@ async fn connect(settings: &Settings, clock: Clock) -> Result<(Client, JobSource
 }
 
 async fn request_job(settings: &Settings) -> Result<(Client, JobSource), CallError> {
-    let mut client = Client::connect(&settings.manager, settings.token.as_ref()).await?;
+    let client = Client::connect(&settings.manager, settings.token.as_ref()).await?;
     let source = match &settings.job {
         Some(loaded) => JobSource::Loaded(loaded.clone()),
         None => JobSource::FromManager(client.job().await?),
@@ -299,15 +296,17 @@ async fn with_heartbeats<T>(
     client: &mut Client,
     agent: &Registration,
 ) -> Result<T, AgentError> {
-    let nothing = Progress::default();
+    let nothing = || Report::of_progress(agent.node, agent.incarnation, Progress::default());
     loop {
         tokio::select! {
             done = &mut work => return Ok(done.expect("a scan of images does not panic")),
             () = tokio::time::sleep(HEARTBEAT_EVERY) => {
-                match client.report(agent.node, agent.incarnation, &nothing, None).await {
-                    Ok(Direction::Drain | Direction::Superseded) => return Err(AgentError::Ended),
+                match client.report(nothing()).await {
+                    Ok((Direction::Drain | Direction::Superseded, _)) => {
+                        return Err(AgentError::Ended);
+                    }
                     // After a restart of the manager, the first report behind the scan registers again.
-                    Ok(Direction::Continue | Direction::Unknown) => (),
+                    Ok((Direction::Continue | Direction::Unknown, _)) => (),
                     Err(error) => tracing::debug!(%error, "a heartbeat during a scan of images"),
                 }
             }
@@ -317,6 +316,7 @@ async fn with_heartbeats<T>(
 
 #[cfg(test)]
 mod tests {
+    use tierfeed_core::fleet;
     use tierfeed_core::order::{FurtherDatasets, Position, Shuffle, World};
 
     use super::*;
@@ -336,14 +336,14 @@ mod tests {
         let manager = tokio::spawn(manager.run());
         let socket = Address::Unix(socket);
         let mut client = Client::connect(&socket, None).await.unwrap();
-        let mut watcher = Client::connect(&socket, None).await.unwrap();
+        let watcher = Client::connect(&socket, None).await.unwrap();
         let agent = manager::tests::agent(1);
         client.register(&agent).await.unwrap();
         let (end, scan) = std::sync::mpsc::channel();
         let scan = tokio::task::spawn_blocking(move || scan.recv().unwrap());
         let watch = async {
             for _ in 0..40 {
-                assert_eq!(watcher.status().await.unwrap().joined[0].state, "alive");
+                assert_eq!(watcher.status().await.unwrap().joined[0].state, fleet::State::Alive);
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
             end.send("scanned").unwrap();

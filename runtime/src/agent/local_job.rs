@@ -33,7 +33,7 @@ use crate::{
         self, DatasetError, image_sizes::ImageSizeCache, measured_transforms::MeasuredTransforms,
     },
     layout::{Found, LayoutError, Measured, Node, Overcommit},
-    rpc::JobText,
+    rpc::call::JobText,
     run_dir::{RunDir, trainer_file::TrainerFile},
     schedule::{self, Terms},
     shutdown::Shutdown,
@@ -90,7 +90,6 @@ pub(super) fn index_path(job: &Job, run_dir: &RunDir) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// A job with what it uses of this node.
 pub(super) struct LocalJob {
     pub(super) job: Arc<Job>,
     pub(super) post: Post,
@@ -100,12 +99,12 @@ pub(super) struct LocalJob {
     pub(super) demand: Demand,
     pub(super) node: Node,
     pub(super) found: Found,
-    /// Of a job whose prepared samples have lengths of their own.
+    /// `None` unless prepared samples have lengths of their own.
     pub(super) images: Option<FoundSizes>,
 }
 
 impl LocalJob {
-    /// With what a thread needs for a sample, if the form in which tiers hold samples depends on it.
+    /// With the time of a thread for a sample, if the form in which tiers hold samples depends on it.
     pub(super) fn with_sample_time(self, program: &Program) -> Self {
         match transform_cost::measure_blocking(&self.job, self.catalog.first(), program) {
             Some((each, from)) => Self { found: self.found.with_sample_time(each, from), ..self },
@@ -162,7 +161,7 @@ impl LocalJob {
         }
     }
 
-    /// Keeps what was measured for plans.
+    /// Keeps the measurements, for plans.
     pub(super) fn record(&self, records: &MeasuredTransforms) {
         let Self { job, catalog, node, found, .. } = self;
         let offer = found.offer().transform.filter(|it| it.each.is_some() || it.own.is_some());
@@ -174,8 +173,8 @@ impl LocalJob {
     }
 }
 
-/// Reads the job and the index, and looks for its tiers on this node, of which a batch system gave the job so much
-/// `memory`.
+/// Reads the job and the index, and looks for its tiers on this node, of whose memory a batch system gave the
+/// job `memory`.
 pub(super) fn read_job(
     source: &JobSource,
     identity: &Identity,

@@ -24,8 +24,8 @@ use super::peers::Secret;
 use crate::{
     clock::Clock,
     rpc::{
-        client::{CallError, Client, Loan},
-        wire::{PeersAnswer, Remedy},
+        call::{Loan, PeersAnswer, Remedy, Report},
+        client::{CallError, Client},
     },
 };
 
@@ -43,7 +43,6 @@ pub(super) enum ToManager {
     Report(Box<Progress>, Option<Box<Available>>, Box<Observed>),
     Ask(u32),
     Return(u32),
-    /// Where this node answers others.
     Peers(Box<PeerReport>),
     /// It shares what it holds, and did not get the secret of the job when it joined.
     AskSecret,
@@ -51,11 +50,10 @@ pub(super) enum ToManager {
 
 #[derive(Debug)]
 pub(super) enum FromManager {
-    /// The manager's answer to a report: whether to continue, and the next generation of the schedule.
+    /// Whether to continue, and the next generation of the schedule.
     Direction(Direction, Option<Box<Schedule>>),
     /// Whether memory may be lent. Without a manager every request is granted.
     Loan(Result<(), String>),
-    /// The nodes that share what they hold.
     Peers(Box<Peers>),
     Secret(Secret),
 }
@@ -154,11 +152,11 @@ impl ManagerConnection {
             drill::pass("link");
             let answer = match message {
                 ToManager::Report(progress, available, observed) => {
-                    self.report(&progress, available.as_deref(), &observed).await
+                    self.report(*progress, available, observed).await
                 }
                 ToManager::Ask(chunks) => Some(FromManager::Loan(self.ask(chunks).await)),
-                ToManager::Peers(report) => self.peers(&report).await,
-                ToManager::AskSecret => self.peers(&PeerReport::before_it_listens()).await,
+                ToManager::Peers(report) => self.peers(*report).await,
+                ToManager::AskSecret => self.peers(PeerReport::before_it_listens()).await,
                 ToManager::Return(chunks) => {
                     self.give_back(chunks).await;
                     None
@@ -175,17 +173,17 @@ impl ManagerConnection {
 
     async fn report(
         &mut self,
-        progress: &Progress,
-        available: Option<&Available>,
-        observed: &Observed,
+        progress: Progress,
+        available: Option<Box<Available>>,
+        observed: Box<Observed>,
     ) -> Option<FromManager> {
         if self.is_backing_off() {
             return None;
         }
         let (node, incarnation) = (self.node, self.agent.incarnation);
         let observed = Some((observed, self.generation));
-        let answer =
-            self.client.report_observed(node, incarnation, progress, available, observed).await;
+        let report = Report { node, incarnation, progress, available, observed };
+        let answer = self.client.report(report).await;
         match self.note_answer(answer)? {
             Ok((Direction::Unknown, _)) => self.register_again().await,
             Ok((direction, schedule)) => {
@@ -193,7 +191,7 @@ impl ManagerConnection {
                 if let Some(schedule) = &schedule {
                     self.generation = schedule.generation;
                 }
-                Some(FromManager::Direction(direction, schedule.map(Box::new)))
+                Some(FromManager::Direction(direction, schedule))
             }
             Err(error) => {
                 tracing::warn!(%error, "the manager refuses a report");
@@ -202,9 +200,9 @@ impl ManagerConnection {
         }
     }
 
-    /// Says where this node answers others. Returns the nodes that there are, if that has changed, or the secret
-    /// of the job if it does not listen yet.
-    async fn peers(&mut self, report: &PeerReport) -> Option<FromManager> {
+    /// Tells the manager the address of this node. Returns the nodes of the job if they have changed, or the
+    /// secret of the job if this node does not listen yet.
+    async fn peers(&mut self, report: PeerReport) -> Option<FromManager> {
         if self.is_backing_off() {
             return None;
         }
@@ -222,8 +220,7 @@ impl ManagerConnection {
     }
 
     async fn register_again(&mut self) -> Option<FromManager> {
-        let agent = self.agent.clone();
-        let answer = self.client.register(&agent).await;
+        let answer = self.client.register(&self.agent).await;
         match self.note_answer(answer)? {
             Ok(assignment) => {
                 tracing::info!("registered with the manager again");
@@ -289,12 +286,12 @@ impl ManagerConnection {
         }
     }
 
-    async fn report_drained(mut self, progress: &Progress) {
+    async fn report_drained(self, progress: &Progress) {
         if self.outage.is_some() {
             return;
         }
         let (node, incarnation) = (self.node, self.agent.incarnation);
-        if let Err(error) = self.client.drained(node, incarnation, progress).await {
+        if let Err(error) = self.client.drained(node, incarnation, progress.clone()).await {
             tracing::warn!(%error, "the last report did not reach the manager");
         }
     }

@@ -36,7 +36,6 @@ const SURGE: Bytes = Bytes::mib(4096);
 /// How soon free memory is looked at again where less than that is left.
 const LOOK_AGAIN_WITHIN: Duration = Duration::from_millis(50);
 
-/// Memory that a workload holds.
 pub(super) type Chunks = Vec<Region>;
 
 /// Memory that was allocated for the current request, or why it was not.
@@ -108,7 +107,6 @@ impl Agent {
         self.carry_out();
     }
 
-    /// Adapts tiers and staging to the node's free memory, and records the changes.
     pub(super) fn adapt(&mut self, available: &Available) {
         let usage = self.plane.usage();
         let held = |(tier, usage): (u8, &TierUsage)| TierReading {
@@ -117,7 +115,7 @@ impl Agent {
         };
         let reading = Reading {
             now: self.clock.now(),
-            waited: available.pressure.map(|pressure| pressure.some.total),
+            waited: available.pressure.map(|pressure| pressure.some),
             free: self.free_now(available),
             tiers: (0..).zip(&usage.tiers).map(held).collect(),
             staging: usage.arenas,

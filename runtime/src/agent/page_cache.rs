@@ -8,7 +8,7 @@ use tierfeed_resource_gatherer::Available;
 use super::Agent;
 use crate::layout::{self, Layout, Node};
 
-/// What a layout is going to take of main memory that it does not `hold` yet.
+/// The bytes of main memory that a layout is going to take beyond those that it `holds`.
 fn to_come(layout: &Layout, ranks: u32, holds: Bytes) -> Bytes {
     let tiers = layout.tiers.iter().filter(|tier| tier.pool == layout::MEMORY);
     let caches = tiers.fold(0_u64, |sum, tier| sum.saturating_add(tier.cache.0));
@@ -30,7 +30,6 @@ pub(super) fn set_first_limit(
 }
 
 impl Agent {
-    /// Adapts how much reads may leave in the page cache to the memory that is free now.
     pub(super) fn adapt_page_cache(&self, available: &Available, waiting: Option<Percent>) {
         let Some(room) = &self.cold.page_cache else { return };
         let Some(free) = self.node.memory_free(available).remove(&layout::MEMORY) else { return };
@@ -52,8 +51,8 @@ impl Agent {
             return Bytes(u64::MAX);
         }
         let others = available.nodes_free.iter();
-        let others = others.filter(|(node, _)| !tiers.contains(&layout::pool_of_numa(*node)));
-        let unused = others.fold(0_u64, |sum, (_, free)| sum.saturating_add(free.0));
+        let others = others.filter(|it| !tiers.contains(&layout::pool_of_numa(it.numa_node)));
+        let unused = others.fold(0_u64, |sum, it| sum.saturating_add(it.free.0));
         Bytes(now.left.0.saturating_add(unused.saturating_sub(free.kept.0)))
     }
 }

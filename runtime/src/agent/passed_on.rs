@@ -16,7 +16,10 @@ use tokio::task::spawn_blocking;
 
 use crate::{
     dataset,
-    rpc::client::{CallError, Client, IndexPart},
+    rpc::{
+        call::IndexPart,
+        client::{CallError, Client},
+    },
     transport::token::{self, TokenError},
 };
 

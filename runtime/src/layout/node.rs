@@ -26,33 +26,21 @@ pub(crate) const MEMORY: Pool = Pool(0);
 /// The first pool of a file system; smaller numbers are memory and NUMA nodes.
 const FIRST_DISK: u32 = 1 << 16;
 
-/// Why the host cannot be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// The kernel's reports cannot be read.
     #[error(transparent)]
     Kernel(#[from] ReadError),
-    /// The directory of a tier cannot be read.
     #[error("{}: {source}; the directory of a tier, or its parent, must exist", .path.display())]
-    Directory {
-        /// The directory, as in the job file.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
+    Directory { path: PathBuf, source: io::Error },
 }
 
 /// The file system of a directory that a tier may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
-    /// The directory of the tier.
     pub path: PathBuf,
-    /// The device number of the file system.
     pub device: u64,
-    /// The type of the file system.
     pub kind: FileSystem,
-    /// Bytes that can still be written.
     pub free: Bytes,
 }
 
@@ -85,7 +73,6 @@ impl FileSystem {
         }
     }
 
-    /// Whether its files are in memory.
     #[must_use]
     pub const fn is_ram_disk(self) -> bool {
         matches!(self, Self::Tmpfs | Self::Ramfs)
@@ -125,7 +112,6 @@ impl Disk {
     }
 }
 
-/// A host as a job sees it.
 #[derive(Debug, Clone)]
 pub struct Node {
     // Boxed, because every state of the agent's future holds a node.
@@ -133,24 +119,20 @@ pub struct Node {
     memory_nodes: MemoryNodes,
     /// Where the agent makes its RAM disk.
     ram_disk: PathBuf,
-    /// What that can take if it is a directory of a RAM disk that is there.
+    /// Its room if it is a directory of a RAM disk that is there; `None` if memory alone limits it.
     ram_disk_room: Option<Bytes>,
     disks: Vec<Disk>,
     /// Free bytes at the start.
     pools: BTreeMap<Pool, Free>,
     /// The last known memory limit of the control group or the batch system.
     group_limit: Option<Bytes>,
-    /// Whether it is known by its report only, and no path of it is one of this host.
+    /// Whether the node is known by a report only; then no path of it is one of this host.
     is_reported: bool,
 }
 
 impl Node {
     /// Reads this host and the directories that `job` names. `memory` is what a batch system gave the job on
     /// this host.
-    ///
-    /// # Errors
-    ///
-    /// [`NodeError`]
     pub fn read(job: &Job, memory: Option<Bytes>) -> Result<Self, NodeError> {
         let sysroot = Sysroot(Path::new("/"));
         let inventory = Inventory::read(sysroot)?;
@@ -161,7 +143,6 @@ impl Node {
         Ok(Self::limited(inventory, &available, disks, &job.tiers, limit))
     }
 
-    /// A host with this inventory and these disks, for a job with these tiers.
     #[must_use]
     pub fn new(
         inventory: Inventory,
@@ -207,40 +188,34 @@ impl Node {
         host
     }
 
-    /// The same host, which is another than this one.
     pub(super) fn known_by_report(self) -> Self {
         Self { is_reported: true, ..self }
     }
 
-    /// What the host has.
     pub(crate) fn inventory(&self) -> &Inventory {
         &self.inventory
     }
 
-    /// The same host, where the agent makes its RAM disk at `path`; `room` is what that can take if it is a
-    /// directory of a RAM disk that is there.
+    /// The agent makes its RAM disk at `path`; `room` is what that can take if it is a directory of a RAM
+    /// disk that is there.
     #[must_use]
     pub(crate) fn with_ram_disk(self, path: PathBuf, room: Option<Bytes>) -> Self {
         Self { ram_disk: path, ram_disk_room: room, ..self }
     }
 
-    /// Where the agent makes its RAM disk.
     pub(crate) fn ram_disk(&self) -> &Path {
         &self.ram_disk
     }
 
-    /// What the RAM disk of the agent can take, if less than memory limits it.
     pub(super) fn ram_disk_room(&self) -> Option<Bytes> {
         self.ram_disk_room
     }
 
-    /// The name of the host.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.inventory.host
     }
 
-    /// Free bytes, by pool.
     #[must_use]
     pub fn pools(&self) -> &BTreeMap<Pool, Free> {
         &self.pools
@@ -261,13 +236,14 @@ impl Node {
         pools
     }
 
-    /// What is available of the host, without the nodes that are apart: what is free there, and of the page
-    /// cache, of which the kernel tells no node, their part of the nodes with CPUs.
+    /// The available memory of the host without that of the nodes that are apart. Theirs is what is free
+    /// there, and a part of the page cache: the kernel does not tell on which nodes that lies, so it is
+    /// divided over the nodes with CPUs by their memory.
     fn main_memory_of(&self, available: &Available) -> Bytes {
         let is_apart = |numa: &NumaNode| self.memory_nodes.apart.contains(numa);
         let free = |all: bool| {
-            let nodes = available.nodes_free.iter().filter(|(numa, _)| all || is_apart(numa));
-            nodes.map(|(_, free)| free.0).fold(0, u64::saturating_add)
+            let nodes = available.nodes_free.iter().filter(|it| all || is_apart(&it.numa_node));
+            nodes.map(|it| it.free.0).fold(0, u64::saturating_add)
         };
         let total = |all: bool| {
             let nodes = self.inventory.memory_nodes().filter(|node| !node.cpus.is_empty());
@@ -280,7 +256,6 @@ impl Node {
         Bytes(available.host.0.saturating_sub(apart))
     }
 
-    /// Updates the limit of the control group.
     pub(crate) fn follow_limit(&mut self, limit: Option<Bytes>) {
         self.group_limit = limit;
     }
@@ -341,7 +316,7 @@ impl Node {
         }
     }
 
-    /// Whether two directories lie on one disk. Of a RAM disk there is no such question.
+    /// Whether two directories lie on one disk; `false` on a RAM disk.
     pub(super) fn is_one_disk(&self, tier: &Path, other: &Path) -> bool {
         if self.is_reported {
             return mounts::is_one_disk(&self.inventory.mounts, tier, other);
@@ -354,7 +329,7 @@ impl Node {
         is_same && !disk.kind.is_ram_disk()
     }
 
-    /// Where the files of a RAM disk lie; `None` if the file system decides.
+    /// `None` if the file system decides.
     pub(super) fn ram_disk_locality(&self, request: &TierRequest) -> Option<Locality> {
         self.memory_nodes.of_ram_disk(request)
     }
@@ -408,7 +383,6 @@ impl Node {
         self.inventory.memory_nodes().any(|node| node.id == numa.0)
     }
 
-    /// Whether the memory of a NUMA node is that of a GPU.
     pub(super) fn is_gpu(&self, numa: NumaNode) -> bool {
         self.inventory.nodes.iter().any(|node| node.id == numa.0 && node.is_gpu())
     }

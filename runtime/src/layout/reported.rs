@@ -6,58 +6,41 @@
 use std::path::{Path, PathBuf};
 
 use tierfeed_core::{id::NumaNode, units::Bytes};
-use tierfeed_resource_gatherer::{Available, Report, inventory::CgroupMemory};
+use tierfeed_resource_gatherer::{Available, Report, available::NodeFree, inventory::CgroupMemory};
 use tierfeed_workload_analyzer::Job;
 
 use super::{Disk, FileSystem, Node, mounts::mount_of};
 
-/// Why a report does not describe a machine well enough for a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportedError {
-    /// The report lists no memory.
     #[error(
         "inventory.nodes lists no NUMA node with memory, so nothing can be planned; \
          make the report anew with `tierfeed tiers probe`"
     )]
     NoMemory,
-    /// The directory of a tier was not measured.
     #[error(
         "no tier has the path {}, so it is not known what is free there; \
          make the report anew with `tierfeed tiers probe --{kind} {}`", .path.display(), .path.display()
     )]
-    NotProbed {
-        /// The name of the kind of tier.
-        kind: &'static str,
-        /// The directory in the job file.
-        path: PathBuf,
-    },
-    /// The directory of a tier was measured, but not its room.
+    NotProbed { kind: &'static str, path: PathBuf },
     #[error(
         "tiers[{index}].free_bytes is missing for {}; \
          make the report anew with `tierfeed tiers probe`", .path.display()
     )]
-    NoRoom {
-        /// The position of the tier in the report.
-        index: usize,
-        /// The directory in the job file.
-        path: PathBuf,
-    },
+    NoRoom { index: usize, path: PathBuf },
 }
 
 impl Node {
     /// The machine of a report, with the directories that `job` names.
-    ///
-    /// # Errors
-    ///
-    /// [`ReportedError`]
     pub fn reported(report: &Report, job: &Job) -> Result<Self, ReportedError> {
         let inventory = report.inventory.clone();
         if inventory.memory_nodes().next().is_none() {
             return Err(ReportedError::NoMemory);
         }
-        let free = |node: &tierfeed_resource_gatherer::inventory::Node| {
-            (NumaNode(node.id), Bytes(node.memory_free_bytes))
+        let free = |node: &tierfeed_resource_gatherer::inventory::Node| NodeFree {
+            numa_node: NumaNode(node.id),
+            free: Bytes(node.memory_free_bytes),
         };
         let available = Available {
             host: Bytes(inventory.memory.available_bytes),

@@ -8,6 +8,7 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::{
     Available, Inventory, Report,
+    available::NodeFree,
     inventory::{
         Boot, CgroupMemory, Memory, Node as NumaInventory, Rated, cgroup::Version, node::MemoryKind,
     },
@@ -35,10 +36,11 @@ fn host(nodes: Vec<NumaInventory>) -> Node {
     host_for(nodes, "  main-memory: { size: 1 GiB }\n")
 }
 
-/// The same host, for a job with these tiers.
 fn host_for(nodes: Vec<NumaInventory>, tiers: &str) -> Node {
     let of_host = nodes.iter().filter(|node| !node.is_gpu());
-    let nodes_free: Vec<_> = of_host.map(|node| (NumaNode(node.id), Bytes(10 * GIB))).collect();
+    let nodes_free: Vec<_> = of_host
+        .map(|node| NodeFree { numa_node: NumaNode(node.id), free: Bytes(10 * GIB) })
+        .collect();
     let free = Bytes(10 * GIB * (nodes_free.len() as u64 + 1));
     let inventory = Inventory {
         host: "host".into(),
@@ -455,7 +457,7 @@ fn filled_host() -> Node {
     let available = Available {
         host: Bytes::mib(1025),
         cgroup: None,
-        nodes_free: vec![(NumaNode(0), Bytes::mib(900))],
+        nodes_free: vec![NodeFree { numa_node: NumaNode(0), free: Bytes::mib(900) }],
         pressure: None,
         load: None,
         disks: Vec::new(),
@@ -587,7 +589,6 @@ fn figures_of_another_host_order_nothing() {
     );
 }
 
-/// The layout of a job with these tiers on a host with these nodes.
 fn fit_on(nodes: Vec<NumaInventory>, tiers: &str) -> Layout {
     fit(tiers, &host_for(nodes, tiers)).unwrap()
 }

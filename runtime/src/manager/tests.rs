@@ -71,10 +71,15 @@ fn left(host: u64) -> Available {
     Available { host: Bytes(host), cgroup, nodes_free, pressure, load, disks }
 }
 
+fn told(incarnation: u64, host: Option<u64>) -> Report {
+    let available = host.map(|host| Box::new(left(host)));
+    Report { available, ..Report::of_progress(NodeId(0), incarnation, Progress::default()) }
+}
+
 /// The free memory that `status` shows of the only node.
-async fn shown(client: &mut Client) -> Option<u64> {
+async fn shown(client: &Client) -> Option<u64> {
     let status = client.status().await.unwrap();
-    status.joined[0].available.as_ref().map(|available| available.host_bytes)
+    status.joined[0].available.as_ref().map(|it| it.available.host.0)
 }
 
 #[tokio::test]
@@ -85,27 +90,27 @@ async fn status_shows_what_the_node_told_last_and_nothing_of_a_process_that_is_g
     let marker = directory.path().join("begun");
     let manager = Manager::start(settings(marker), Listener::unix(&socket).unwrap(), shutdown);
     let manager = tokio::spawn(manager.run());
-    let mut client = Client::connect(&Address::Unix(socket), None).await.unwrap();
+    let client = Client::connect(&Address::Unix(socket), None).await.unwrap();
     let (node, progress) = (NodeId(0), Progress::default());
 
     client.register(&agent(1)).await.unwrap();
-    assert_eq!(shown(&mut client).await, None, "it told nothing yet");
+    assert_eq!(shown(&client).await, None, "it told nothing yet");
     for host in [70, 50] {
-        client.report(node, 1, &progress, Some(&left(host))).await.unwrap();
-        assert_eq!(shown(&mut client).await, Some(host));
+        client.report(told(1, Some(host))).await.unwrap();
+        assert_eq!(shown(&client).await, Some(host));
     }
-    client.report(node, 1, &progress, None).await.unwrap();
-    assert_eq!(shown(&mut client).await, Some(50), "a report without it changes nothing");
+    client.report(told(1, None)).await.unwrap();
+    assert_eq!(shown(&client).await, Some(50), "a report without it changes nothing");
 
     client.register(&agent(2)).await.unwrap();
-    assert_eq!(shown(&mut client).await, None, "another process told that");
-    let direction = client.report(node, 1, &progress, Some(&left(9))).await.unwrap();
-    assert_eq!((direction, shown(&mut client).await), (Direction::Superseded, None));
-    client.report(node, 2, &progress, Some(&left(40))).await.unwrap();
-    client.drained(node, 1, &progress).await.unwrap();
-    assert_eq!(shown(&mut client).await, Some(40), "the first process ends nothing any more");
-    client.drained(node, 2, &progress).await.unwrap();
-    assert_eq!(shown(&mut client).await, None, "it ended");
+    assert_eq!(shown(&client).await, None, "another process told that");
+    let (direction, _) = client.report(told(1, Some(9))).await.unwrap();
+    assert_eq!((direction, shown(&client).await), (Direction::Superseded, None));
+    client.report(told(2, Some(40))).await.unwrap();
+    client.drained(node, 1, progress.clone()).await.unwrap();
+    assert_eq!(shown(&client).await, Some(40), "the first process ends nothing any more");
+    client.drained(node, 2, progress).await.unwrap();
+    assert_eq!(shown(&client).await, None, "it ended");
     client.drain().await.unwrap();
     manager.await.unwrap().unwrap();
 }
@@ -121,7 +126,7 @@ async fn a_job_has_begun_when_a_node_joined_and_ended_when_it_is_drained() {
         let listener = Listener::unix(&socket).unwrap();
         let manager =
             tokio::spawn(Manager::start(settings(marker.clone()), listener, shutdown).run());
-        let mut client = Client::connect(&Address::Unix(socket.clone()), None).await.unwrap();
+        let client = Client::connect(&Address::Unix(socket.clone()), None).await.unwrap();
         client.status().await.unwrap();
         assert_eq!(noted(), (life == 2).then(|| vec![0]), "only a node makes a beginning");
         client.register(&agent(life)).await.unwrap();
@@ -137,7 +142,7 @@ async fn a_job_has_begun_when_a_node_joined_and_ended_when_it_is_drained() {
         } else {
             trigger.pull();
         }
-        client.drained(NodeId(0), life, &Progress::default()).await.unwrap();
+        client.drained(NodeId(0), life, Progress::default()).await.unwrap();
         manager.await.unwrap().unwrap();
         assert_eq!(
             noted(),
@@ -158,7 +163,8 @@ async fn a_manager_that_is_never_idle_ticks() {
     let ticking = async {
         loop {
             // An error means that a request waits already.
-            let _ = sender.try_send(Request::Status(oneshot::channel().0));
+            let _ = sender
+                .try_send(Request { call: Call::Status, reply: tokio::sync::oneshot::channel().0 });
             if let Event::Tick = manager.select().await {
                 break;
             }
@@ -186,7 +192,7 @@ fn peers_that_send_descriptors_hold_up_no_agent() {
     let hostile: Vec<_> =
         (0..4).map(|_| Hostile::speak(&socket, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")).collect();
     let asking = async {
-        let mut client = Client::connect(&Address::Unix(socket), None).await.unwrap();
+        let client = Client::connect(&Address::Unix(socket), None).await.unwrap();
         client.register(&agent(1)).await.unwrap();
     };
     in_time(asking);
@@ -206,11 +212,11 @@ fn a_run_directory_that_does_not_answer_delays_neither_agents_nor_the_end() {
     let manager = tokio::spawn(Manager::start(settings(marker), listener, shutdown).run());
     drop(inside);
     let course = async {
-        let mut client = Client::connect(&Address::Unix(socket), None).await.unwrap();
+        let client = Client::connect(&Address::Unix(socket), None).await.unwrap();
         client.register(&agent(1)).await.unwrap();
         client.status().await.unwrap();
         client.drain().await.unwrap();
-        client.drained(NodeId(0), 1, &Progress::default()).await.unwrap();
+        client.drained(NodeId(0), 1, Progress::default()).await.unwrap();
         manager.await.unwrap().unwrap();
     };
     in_time(course);
@@ -224,7 +230,7 @@ async fn a_peer_that_proved_the_token_and_answers_no_ping_is_closed() {
     let address = listener.tcp_address().unwrap().unwrap();
     let (sender, _requests) = mpsc::channel(1);
     let service =
-        Service::new(settings(PathBuf::new()).job, 0, std::path::Path::new("/missing"), sender);
+        Service::new(settings(PathBuf::new()).job, std::path::Path::new("/missing"), sender);
     let (_trigger, stopped) = shutdown::channel();
     let every = Duration::from_millis(200);
     let pings = Pings { every, answered_within: every };

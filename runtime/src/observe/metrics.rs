@@ -12,7 +12,7 @@ mod scrape;
 mod server;
 mod view;
 
-pub use fleet::{ManagerCounters, Message};
+pub use fleet::ManagerCounters;
 pub use scrape::{SCRAPE_BYTES_MAX, Scrape, ScrapeError};
 pub use server::{Network, Request, ServeError, Server, Target, Trace};
 pub use view::View;

@@ -1,17 +1,16 @@
-//! What a node observed of its links and trainers, as `status` and the log of schedules show it.
+//! A node's observations of its links and trainers, as `status` and the log of schedules show them.
 
 use serde::{Deserialize, Serialize};
 use tierfeed_core::{
     fleet::schedule::{Offer, Schedule},
     latency_quantiles::PerMillion,
-    session::{Form, Observed, ObservedLink},
+    session::{Cycle, Form, Observed, ObservedLink, Supply, staging_depth::Load},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-/// What a node observed in its last epochs.
+/// A node's observations in its last epochs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedEntry {
-    /// The latest epoch that is planned.
     pub planned_epoch: u32,
     /// The cold store and the tiers that are used, fastest first.
     pub links: Vec<LinkEntry>,
@@ -19,26 +18,23 @@ pub struct ObservedEntry {
     #[serde(default)]
     pub transforms: Vec<TransformsEntry>,
     /// What a step reads from the cold store; `None` before there were enough steps.
-    pub load: Option<LoadEntry>,
+    pub load: Option<Load>,
     /// The mean busy phase of the trainers and the idle phase after it; `None` if they do not pause.
-    pub cycle: Option<CycleEntry>,
-    /// What there is to feed them with; `None` while the rate of the cold store is not known, and where the job
-    /// says how much room samples to come get.
-    pub supply: Option<SupplyEntry>,
+    pub cycle: Option<Cycle>,
+    /// The supply of the trainers; `None` while the rate of the cold store is not known, and where the job
+    /// fixes the room for look-ahead.
+    pub supply: Option<Supply>,
 }
 
-/// A link as it was observed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkEntry {
     /// `cold-store`, or the kind of a tier.
     pub name: String,
-    /// Bytes that were moved over it.
     pub bytes: u64,
-    /// The operations that moved them.
     pub operations: u64,
-    /// For how long at least one ran.
+    /// The time in which at least one operation ran.
     pub busy_ns: u64,
-    /// What it gave while anything ran.
+    /// The rate over `busy_ns`.
     pub bytes_per_s: Option<u64>,
     /// The mean time of an operation.
     pub latency_ns: Option<u64>,
@@ -46,62 +42,20 @@ pub struct LinkEntry {
     pub response_ns: Option<u64>,
 }
 
-/// Transforms of samples in one form, as they were observed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransformsEntry {
     /// `stored` or `prepared`.
     pub form: String,
     /// Samples that became rows.
     pub samples: u64,
-    /// The mean time of a thread for one.
+    /// The mean time of a thread for a sample.
     pub mean_ns: u64,
-    /// The time that half of them did not exceed.
     pub p50_ns: u64,
-    /// The time that 99 % of them did not exceed.
     pub p99_ns: u64,
-    /// The longest.
     pub max_ns: u64,
 }
 
-/// What the steps of a node ask of the cold store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoadEntry {
-    /// The reads of nearly every step.
-    pub reads: u32,
-    /// The mean length of a read.
-    pub read_bytes: u64,
-    /// How long a step takes, waiting and pauses excluded.
-    pub step_ns: u64,
-}
-
-/// Busy and idle phases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CycleEntry {
-    /// Bytes that the node consumes in a busy phase.
-    pub consumed_bytes: u64,
-    /// How long the busy phase is.
-    pub busy_ns: u64,
-    /// How long the idle phase is.
-    pub idle_ns: u64,
-}
-
-/// What a node feeds its trainers with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SupplyEntry {
-    /// Bytes that the node reads in an epoch.
-    pub epoch_bytes: u64,
-    /// Bytes that all tiers hold.
-    pub capacity_bytes: u64,
-    /// Bytes that are staged ahead in any case.
-    pub staged_bytes: u64,
-    /// The part of what was read in this epoch that was hit in the tiers, in millionths.
-    pub hits_per_million: u32,
-    /// The rate of the cold store.
-    pub cold_bytes_per_s: u64,
-}
-
 impl ObservedEntry {
-    /// What a node observed that works by this schedule.
     #[must_use]
     pub fn of(observed: &Observed, schedule: &Schedule, offer: &Offer) -> Self {
         let names = schedule.used(offer).map(|(_, found)| found.kind.name());
@@ -114,27 +68,12 @@ impl ObservedEntry {
                 .into_iter()
                 .filter_map(|form| transforms(form, observed))
                 .collect(),
-            load: observed.load.map(|load| LoadEntry {
-                reads: load.reads,
-                read_bytes: load.read_len.0,
-                step_ns: load.step_time.0,
-            }),
-            cycle: observed.cycle.map(|cycle| CycleEntry {
-                consumed_bytes: cycle.consumed.0,
-                busy_ns: cycle.busy.0,
-                idle_ns: cycle.idle.0,
-            }),
-            supply: observed.supply.map(|supply| SupplyEntry {
-                epoch_bytes: supply.epoch.0,
-                capacity_bytes: supply.capacity.0,
-                staged_bytes: supply.staged.0,
-                hits_per_million: supply.hits,
-                cold_bytes_per_s: supply.cold.0,
-            }),
+            load: observed.load,
+            cycle: observed.cycle,
+            supply: observed.supply,
         }
     }
 
-    /// The observations as lines of text.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let link = |it: &LinkEntry| {
@@ -144,13 +83,12 @@ impl ObservedEntry {
             format!("observed {:<12} {} in {}", it.name, Bytes(it.bytes), known.join(", "))
         };
         let used = self.links.iter().filter(|it| it.operations > 0);
-        let load = self.load.map(|load| {
-            let (step, len) = (Nanoseconds(load.step_ns), Bytes(load.read_bytes));
-            format!("observed steps        {step}, with up to {} cold reads of {len}", load.reads)
+        let load = self.load.map(|Load { reads, read_len, step_time, .. }| {
+            format!(
+                "observed steps        {step_time}, with up to {reads} cold reads of {read_len}"
+            )
         });
-        let cycle = self.cycle.map(|cycle| {
-            let (busy, idle) = (Nanoseconds(cycle.busy_ns), Nanoseconds(cycle.idle_ns));
-            let consumed = Bytes(cycle.consumed_bytes);
+        let cycle = self.cycle.map(|Cycle { consumed, busy, idle }| {
             format!("observed trainers     {consumed} in {busy}, then a pause of {idle}")
         });
         let transforms = |it: &TransformsEntry| {

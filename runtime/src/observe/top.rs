@@ -21,28 +21,23 @@ use super::{
     status::{JobStatus, NodeStatus},
 };
 
-/// A job at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    /// The time of the snapshot, on any one clock.
+    /// On any one clock.
     pub at: Nanoseconds,
-    /// The status of all nodes, from the manager.
     pub status: Option<JobStatus>,
-    /// The metrics of this node's agent.
     pub agent: Option<Scrape>,
 }
 
 /// The least time that rates are taken over: agents report their progress twice a second.
 const RATES_OVER: Nanoseconds = Nanoseconds(2_000_000_000);
 
-/// The snapshots of the last seconds.
 #[derive(Debug, Default)]
 pub struct History {
     snapshots: VecDeque<Snapshot>,
 }
 
 impl History {
-    /// The lines of the screen after another snapshot.
     pub fn frame(&mut self, now: Snapshot) -> Vec<String> {
         let is_old = |look: &Snapshot| now.at.0.saturating_sub(look.at.0) >= RATES_OVER.0;
         while self.snapshots.get(1).is_some_and(is_old) {
@@ -54,13 +49,11 @@ impl History {
     }
 }
 
-/// Ranks of this node that get a line.
 const RANKS_MAX: usize = 16;
 
-/// Nodes that get a line.
 const NODES_MAX: usize = 32;
 
-/// The lines of the screen. Without an earlier snapshot there are no rates.
+/// Without an earlier snapshot there are no rates.
 #[must_use]
 pub fn frame(before: Option<&Snapshot>, now: &Snapshot) -> Vec<String> {
     let passed = before.map(|before| Nanoseconds(now.at.0.saturating_sub(before.at.0)));
@@ -113,7 +106,6 @@ fn job(status: &JobStatus, earlier: Option<&JobStatus>, passed: Option<Nanosecon
     )
 }
 
-/// A node in two snapshots.
 struct Between<'a> {
     earlier: Option<&'a NodeStatus>,
     now: &'a NodeStatus,
@@ -121,7 +113,6 @@ struct Between<'a> {
 }
 
 impl Between<'_> {
-    /// How much a counter of the node gained in a second.
     fn rate(&self, of: impl Fn(&NodeStatus) -> u64) -> Option<f64> {
         per_second(of(self.earlier?), of(self.now), self.passed?)
     }
@@ -164,7 +155,7 @@ fn nodes(nodes: &[Between<'_>]) -> Vec<String> {
         let waiting = rate(|it| it.stall_ns).map(|share| percent(share / 1e9, 1.0));
         table.row([
             node.node.to_string(),
-            node.state.to_owned(),
+            node.state.name().to_owned(),
             node.batches.to_string(),
             number(rate(|it| it.samples)),
             bytes_rate(rate(|it| it.handed_over_bytes)),
@@ -365,7 +356,6 @@ fn bytes_rate(rate: Option<f64>) -> String {
     rate.map_or_else(unknown, shown)
 }
 
-/// A duration in seconds, minutes or hours.
 fn span(seconds: f64) -> String {
     match seconds {
         it if it < 120.0 => format!("{it:.0} s"),

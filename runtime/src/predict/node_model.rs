@@ -9,7 +9,7 @@ use tierfeed_core::{
     session,
     simulator::{Model, TransformCosts},
     tier::{Buffer, Kind, Speed},
-    units::{Bytes, BytesPerSecond, Nanoseconds},
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_resource_gatherer::Report;
 use tierfeed_workload_analyzer::{Job, demand::Demand};
@@ -17,11 +17,10 @@ use tierfeed_workload_analyzer::{Job, demand::Demand};
 use super::tier_speed;
 use crate::{
     layout::{self, Cache, Layout, Lengths, Staged},
-    observe::schedule::{ScheduleEntry, ScheduledTierEntry, TransformEntry, WindowsEntry},
+    observe::schedule::{ScheduleEntry, ScheduledTierEntry, TransformEntry},
     schedule,
 };
 
-/// A node with a cold store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeModel {
     /// Staging memory of each rank.
@@ -30,27 +29,23 @@ pub struct NodeModel {
     pub tiers: Vec<Tier>,
     /// The unit in which tiers grow.
     pub chunk: Bytes,
-    /// The link to the cold store.
     pub cold: Speed,
     /// Batches staged ahead of each rank at first.
     depth: u32,
     depth_max: u32,
     windows: LinkWindows,
     first_room: Bytes,
-    /// Of a job with a transform.
+    /// `None` in a job without a transform.
     transforming: Option<Transforming>,
     /// The mean length of a stored sample.
     stored: Bytes,
 }
 
-/// A tier of a [`NodeModel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tier {
-    /// The kind of the tier.
     pub kind: Kind,
     /// The bytes that it caches.
     pub cache: Bytes,
-    /// Its latency and bandwidth.
     pub speed: Speed,
     /// Whether trainers read its samples in place.
     pub is_direct: bool,
@@ -86,36 +81,31 @@ impl NodeModel {
     }
 
     /// A node that was scheduled like this, with tiers as fast as their figures say, else unlimited.
-    ///
-    /// # Errors
-    ///
-    /// The name of a tier that does not exist.
-    pub fn scheduled(demand: &Demand, entry: &ScheduleEntry, cold: Speed) -> Result<Self, String> {
-        let used = entry.tiers.iter().filter(|tier| tier.role != Role::LeftOut.name());
+    #[must_use]
+    pub fn scheduled(demand: &Demand, entry: &ScheduleEntry, cold: Speed) -> Self {
+        let used = entry.tiers.iter().filter(|tier| tier.role != Role::LeftOut);
         let tier = |tier: &ScheduledTierEntry| {
-            let bandwidth = BytesPerSecond(tier.figures.bandwidth_bytes_per_s.unwrap_or(0));
-            let latency = Nanoseconds(tier.figures.latency_ns.unwrap_or(0));
-            Ok(Tier {
-                kind: tier.name.parse().map_err(|_| tier.name.clone())?,
+            let bandwidth = tier.figures.bandwidth.unwrap_or_default();
+            let latency = tier.figures.latency.unwrap_or_default();
+            Tier {
+                kind: tier.name,
                 cache: Bytes(tier.cache_bytes),
                 speed: Speed { latency, bandwidth },
                 is_direct: tier.direct == Some(true),
-            })
+            }
         };
-        let WindowsEntry { cold: cold_window, cold_max, cold_threads, tier: tier_window } =
-            entry.windows;
-        Ok(Self {
+        Self {
             arena: Bytes(entry.arena_bytes_per_rank),
-            tiers: used.map(tier).collect::<Result<_, String>>()?,
+            tiers: used.map(tier).collect(),
             chunk: Bytes(entry.chunk_bytes.max(1)),
             cold,
             depth: entry.staged_batches,
             depth_max: entry.staged_batches_max,
-            windows: LinkWindows { cold: cold_window, cold_max, cold_threads, tier: tier_window },
+            windows: entry.windows,
             first_room: Bytes(entry.look_ahead_bytes),
-            transforming: entry.transform.as_ref().and_then(TransformEntry::transforming),
+            transforming: entry.transform.as_ref().map(TransformEntry::transforming),
             stored: mean_len(demand),
-        })
+        }
     }
 
     /// The cache of all tiers of a kind.
@@ -140,7 +130,6 @@ impl NodeModel {
         session::Settings { in_place_tiers, ..settings }
     }
 
-    /// The simulator's model, with steps that compute for `step_time`.
     #[must_use]
     pub fn model(&self, step_time: Nanoseconds) -> Model {
         let tiers = self.tiers.iter().map(|tier| tier.speed).collect();
@@ -158,7 +147,7 @@ impl NodeModel {
         }
     }
 
-    /// What is taken for the lengths of prepared samples where these are not known, in a sentence.
+    /// The assumption on the lengths of prepared samples where these are not known, in a sentence.
     #[must_use]
     pub fn assumed_lengths(&self, job: &Job, lengths: &Lengths) -> Option<String> {
         schedule::transforms::assumed_lengths(job, self.transforming, lengths.prepared.as_deref())
@@ -179,7 +168,7 @@ impl NodeModel {
         Some(self.transforming?.threads)
     }
 
-    /// What transforms cost, as far as that was measured.
+    /// `None` without a transform, and if its time was not measured.
     #[must_use]
     pub fn transform_costs(&self) -> Option<TransformCosts> {
         let each = self.transforming?.each?;

@@ -20,35 +20,16 @@ use crate::{
     run_dir::schedule_log::{self, ScheduleRecord},
 };
 
-/// Why a run cannot be repeated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// The log of schedules cannot be read.
     #[error("{path}: {source}; name the run directory of a run, or of its manager")]
-    Log {
-        /// The path of the log.
-        path: String,
-        /// The error of the system, or of the line that is none.
-        source: io::Error,
-    },
-    /// The log has no schedule of the node.
+    Log { path: String, source: io::Error },
     #[error("no schedule of node {node} is recorded; its nodes are {known:?}")]
-    NoNode {
-        /// The number of the node.
-        node: u32,
-        /// The nodes that are recorded.
-        known: Vec<u32>,
-    },
-    /// A tier in the log has a name that does not exist.
-    #[error("{name} in the log is no kind of tier; the log is of another version")]
-    UnknownTier {
-        /// The name.
-        name: String,
-    },
+    NoNode { node: u32, known: Vec<u32> },
 }
 
-/// What the log says of one node, since its last process began.
+/// The log's records of one node since its last process began.
 #[derive(Debug)]
 pub struct Recorded {
     node: u32,
@@ -57,31 +38,23 @@ pub struct Recorded {
     applied: Vec<Applied>,
 }
 
-/// The replay of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Replay {
-    /// The number of the node.
     pub node: u32,
-    /// All generations of its schedule.
     pub generations: Vec<GenerationEntry>,
-    /// The digest of the decisions of the replay.
     pub decisions_digest: String,
-    /// That of the run, by its report; `None` without one.
+    /// The digest of the run, by its report; `None` without one.
     pub run_decisions_digest: Option<String>,
-    /// Whether they are equal; `None` without a report.
+    /// Whether the digests are equal; `None` without a report.
     pub equal: Option<bool>,
-    /// Bytes that the replay read from the cold store, by epoch.
+    /// By epoch.
     pub cold_read_bytes: Vec<u64>,
-    /// What the replay assumes of the lengths of prepared samples, if it does not know them.
+    /// The assumption on the lengths of prepared samples, if the replay does not know them.
     pub assumed: Option<String>,
 }
 
 impl Recorded {
-    /// Reads what the log at `path` says of a node.
-    ///
-    /// # Errors
-    ///
-    /// [`ReplayError`]
+    /// Reads the records of a node from the log at `path`.
     pub fn read(path: &Path, node: u32) -> Result<Self, ReplayError> {
         let failed = |source| ReplayError::Log { path: path.display().to_string(), source };
         Self::of(schedule_log::read(path).map_err(failed)?, node)
@@ -134,13 +107,9 @@ impl Recorded {
     }
 
     /// The node as it was scheduled at first.
-    ///
-    /// # Errors
-    ///
-    /// [`ReplayError::UnknownTier`] if the log names a tier that does not exist.
-    pub fn site(&self, demand: &Demand, cold: Speed) -> Result<NodeModel, ReplayError> {
+    #[must_use]
+    pub fn site(&self, demand: &Demand, cold: Speed) -> NodeModel {
         NodeModel::scheduled(demand, &self.first, cold)
-            .map_err(|name| ReplayError::UnknownTier { name })
     }
 
     /// Repeats the run on `site`, whose links and steps are those of `model`. `report` is the JSON report of the
@@ -175,7 +144,6 @@ impl Recorded {
 }
 
 impl Replay {
-    /// The replay as lines of text.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.generations.iter().map(GenerationEntry::line).collect();

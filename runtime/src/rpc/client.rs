@@ -5,35 +5,39 @@ mod connector;
 
 pub use address::{Address, NoAddress};
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use tierfeed_core::{
     fleet::{
         Assignment, Direction, Progress, Registration, members::PeerReport, schedule::Schedule,
         training::Stage,
     },
     id::NodeId,
-    order::World,
-    session::Observed,
 };
-use tierfeed_resource_gatherer::Available;
 use tonic::{
     Status,
+    client::Grpc,
+    codec::CompressionEncoding,
+    codegen::http::uri::PathAndQuery,
     transport::{Channel, Endpoint},
 };
 
 use self::connector::{Untrusted, connector};
 use super::{
-    JobText,
-    wire::{self, PeersAnswer, Remedy, Told, WireError, pb},
+    call::{self, Call, IndexPart, JobText, Loan, PATH, PeersAnswer, Remedy, Report, Told},
+    codec::Json,
 };
 use crate::{
-    observe::status::JobStatus,
+    observe::{report::NodeSummary, status::JobStatus},
     transport::{keep_alive, mutual_tls::Credentials, token::Token},
 };
 
 /// The deadline of a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The length of an answer; the status of a node takes some kilobytes.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// Why a call to the manager failed.
 #[derive(Debug, thiserror::Error)]
@@ -62,9 +66,6 @@ pub enum CallError {
     /// The manager refuses, or was lost during the call.
     #[error("{}", .0.message())]
     Refused(#[source] Box<Status>),
-    /// The answer is invalid.
-    #[error(transparent)]
-    Answer(#[from] WireError),
 }
 
 impl CallError {
@@ -73,8 +74,8 @@ impl CallError {
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Unreachable { .. } => Remedy::Retry,
-            Self::Refused(status) => wire::remedy(status),
-            Self::Untrusted(_) | Self::NoToken { .. } | Self::Answer(_) => Remedy::Reconfigure,
+            Self::Refused(status) => call::remedy(status),
+            Self::Untrusted(_) | Self::NoToken { .. } => Remedy::Reconfigure,
         }
     }
 
@@ -101,28 +102,10 @@ impl From<Status> for CallError {
     }
 }
 
-/// A change of the CXL memory that a node lent to workloads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loan {
-    /// Borrow this many chunks more.
-    Ask(u32),
-    /// Return this many chunks.
-    Return(u32),
-}
-
-/// A part of an index file.
-#[derive(Debug)]
-pub struct IndexPart {
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// The length of the whole file; 0 if the manager has none.
-    pub whole: u64,
-}
-
 /// A connection to a manager.
 #[derive(Debug, Clone)]
 pub struct Client {
-    inner: pb::manager_client::ManagerClient<Channel>,
+    channel: Channel,
 }
 
 impl Client {
@@ -150,22 +133,16 @@ impl Client {
             }
         };
         let channel = channel.map_err(|it| CallError::unreachable(address, it))?;
-        Ok(Self { inner: pb::manager_client::ManagerClient::new(channel) })
+        Ok(Self { channel })
     }
 
     /// The job of the manager.
     ///
     /// # Errors
     ///
-    /// [`CallError`]
-    pub async fn job(&mut self) -> Result<JobText, CallError> {
-        let reply = self.inner.job(pb::JobRequest {}).await?.into_inner();
-        let pb::JobReply { text, file, index_fingerprint, further_fingerprints, .. } = reply;
-        let pb::JobReply { nodes, ranks_per_node, .. } = reply;
-        let file = PathBuf::from(file);
-        let world = World { nodes, ranks_per_node };
-        let name = String::new();
-        Ok(JobText { name, text, file, index_fingerprint, further_fingerprints, world })
+    /// [`CallError`], as of all calls.
+    pub async fn job(&self) -> Result<JobText, CallError> {
+        self.call(Call::Job).await
     }
 
     /// A part of the manager's index of the dataset.
@@ -173,9 +150,8 @@ impl Client {
     /// # Errors
     ///
     /// [`CallError`]
-    pub async fn index(&mut self, offset: u64) -> Result<IndexPart, CallError> {
-        let reply = self.inner.index(pb::IndexRequest { offset }).await?.into_inner();
-        Ok(IndexPart { bytes: reply.part, whole: reply.whole_bytes })
+    pub async fn index(&self, offset: u64) -> Result<IndexPart, CallError> {
+        self.call(Call::Index { offset }).await
     }
 
     /// Registers an agent.
@@ -183,117 +159,63 @@ impl Client {
     /// # Errors
     ///
     /// [`CallError`]
-    pub async fn register(&mut self, agent: &Registration) -> Result<Assignment, CallError> {
-        let reply = self.inner.register(pb::RegisterRequest::from(agent)).await?;
-        Ok(wire::assignment(reply.into_inner(), agent.node)?)
+    pub async fn register(&self, agent: &Registration) -> Result<Assignment, CallError> {
+        self.call(Call::Register(Box::new(agent.clone()))).await
     }
 
-    /// Reports the progress of this node and its free resources. Returns what it is to do.
+    /// Reports how far a node is. Returns what it is to do, and the next generation of its schedule, if there is
+    /// one.
     ///
     /// # Errors
     ///
     /// [`CallError`]
     pub async fn report(
-        &mut self,
-        node: NodeId,
-        incarnation: u64,
-        progress: &Progress,
-        available: Option<&Available>,
-    ) -> Result<Direction, CallError> {
-        let told = self.report_observed(node, incarnation, progress, available, None);
-        told.await.map(|(direction, _)| direction)
+        &self,
+        report: Report,
+    ) -> Result<(Direction, Option<Box<Schedule>>), CallError> {
+        self.call(Call::Report(Box::new(report))).await
     }
 
-    /// As [`Self::report`], with what the node observed, and the generation of the schedule that it got last.
-    /// Returns also the next generation, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// [`CallError`]
-    pub async fn report_observed(
-        &mut self,
-        node: NodeId,
-        incarnation: u64,
-        progress: &Progress,
-        available: Option<&Available>,
-        observed: Option<(&Observed, u32)>,
-    ) -> Result<(Direction, Option<Schedule>), CallError> {
-        let request = pb::ReportRequest {
-            node: node.0,
-            incarnation,
-            progress: Some(progress.into()),
-            drained: false,
-            available: available.map(Into::into),
-            observed: observed.map(|(observed, _)| observed.into()),
-            generation: observed.map_or(0, |(_, generation)| generation),
-        };
-        self.send_report(request).await
-    }
-
-    /// Reports that this node ends.
+    /// Reports that a node ends.
     ///
     /// # Errors
     ///
     /// [`CallError`]
     pub async fn drained(
-        &mut self,
+        &self,
         node: NodeId,
         incarnation: u64,
-        progress: &Progress,
+        progress: Progress,
     ) -> Result<(), CallError> {
-        let request = pb::ReportRequest {
-            node: node.0,
-            incarnation,
-            progress: Some(progress.into()),
-            drained: true,
-            ..pb::ReportRequest::default()
-        };
-        self.send_report(request).await.map(drop)
+        self.call(Call::Drained { node, incarnation, progress }).await
     }
 
-    /// Borrows CXL memory for a workload of this node, or returns it.
+    /// Borrows CXL memory for a workload of a node, or returns it.
     ///
     /// # Errors
     ///
     /// [`CallError`]
     pub async fn memory(
-        &mut self,
+        &self,
         node: NodeId,
         incarnation: u64,
         loan: Loan,
     ) -> Result<(), CallError> {
-        use pb::memory_request::Change;
-        let change = match loan {
-            Loan::Ask(chunks) => Change::AskChunks(chunks),
-            Loan::Return(chunks) => Change::ReturnChunks(chunks),
-        };
-        let request = pb::MemoryRequest { node: node.0, incarnation, change: Some(change) };
-        self.inner.memory(request).await?;
-        Ok(())
+        self.call(Call::Memory { node, incarnation, loan }).await
     }
 
-    /// Says where this node answers others; `report.address` is empty before it does.
+    /// Says where a node answers others; `report.address` is empty before it does.
     ///
     /// # Errors
     ///
     /// [`CallError`]
     pub async fn peers(
-        &mut self,
+        &self,
         node: NodeId,
         incarnation: u64,
-        report: &PeerReport,
+        report: PeerReport,
     ) -> Result<PeersAnswer, CallError> {
-        let request = pb::PeersRequest {
-            node: node.0,
-            incarnation,
-            address: report.address.clone(),
-            room_bytes: report.room.0,
-            generation: report.generation,
-            divided_epoch: report.divided.0,
-            links: report.links.iter().map(Into::into).collect(),
-        };
-        let reply = self.inner.peers(request).await?.into_inner();
-        Ok(wire::from_peers_reply(reply, report.generation)?)
+        self.call(Call::Peers { node, incarnation, report }).await
     }
 
     /// Asks all nodes to end.
@@ -301,9 +223,8 @@ impl Client {
     /// # Errors
     ///
     /// [`CallError`]
-    pub async fn drain(&mut self) -> Result<(), CallError> {
-        self.inner.drain(pb::DrainRequest {}).await?;
-        Ok(())
+    pub async fn drain(&self) -> Result<(), CallError> {
+        self.call(Call::Drain).await
     }
 
     /// The status of the job.
@@ -311,31 +232,37 @@ impl Client {
     /// # Errors
     ///
     /// [`CallError`]
-    pub async fn status(&mut self) -> Result<JobStatus, CallError> {
-        Ok(self.inner.status(pb::StatusRequest {}).await?.into_inner().try_into()?)
+    pub async fn status(&self) -> Result<JobStatus, CallError> {
+        self.call(Call::Status).await
     }
 
-    /// Tells how far the training of a node is, with what the node sums up at its end.
+    /// Tells how far the training of a node is, with the summary of the node at its end.
     ///
     /// # Errors
     ///
     /// [`CallError`]
     pub async fn training(
-        &mut self,
+        &self,
         node: NodeId,
         stage: Stage,
-        summary: Vec<u8>,
+        summary: Option<NodeSummary>,
     ) -> Result<Told, CallError> {
-        let request = pb::TrainingRequest { summary, ..(node, stage).into() };
-        Ok(self.inner.training(request).await?.into_inner().try_into()?)
+        let summary = summary.map(Box::new);
+        self.call(Call::Training { node, stage, summary }).await
     }
 
-    async fn send_report(
-        &mut self,
-        request: pb::ReportRequest,
-    ) -> Result<(Direction, Option<Schedule>), CallError> {
-        let reply = self.inner.report(request).await?;
-        Ok(wire::from_reply(reply.into_inner())?)
+    async fn call<A: DeserializeOwned + Send + Sync + 'static>(
+        &self,
+        call: Call,
+    ) -> Result<A, CallError> {
+        let mut grpc = Grpc::new(self.channel.clone())
+            .send_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(ANSWER_BYTES_MAX);
+        // The channel is at work with as many calls as it takes.
+        grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let (call, path) = (tonic::Request::new(call), PathAndQuery::from_static(PATH));
+        Ok(grpc.unary(call, path, Json::<Call, A>::default()).await?.into_inner())
     }
 }
 

@@ -12,11 +12,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use tierfeed_core::{
-    id::Epoch,
-    retention::partition::{Member, Membership},
-    units::Bytes,
-};
+use tierfeed_core::retention::partition::Membership;
 use tokio::{
     sync::watch,
     task::{JoinHandle, spawn_blocking},
@@ -32,53 +28,14 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 #[serde(deny_unknown_fields)]
 struct Record {
     job: StartMarker,
-    memberships: Vec<Entry>,
+    memberships: Vec<Membership>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    generation: u32,
-    from_epoch: u32,
-    nodes: Vec<NodeEntry>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NodeEntry {
-    room_bytes: u64,
-    process: u64,
-}
-
-impl From<&Membership> for Entry {
-    fn from(membership: &Membership) -> Self {
-        let entry = |it: &Member| NodeEntry { room_bytes: it.room.0, process: it.process };
-        Self {
-            generation: membership.generation,
-            from_epoch: membership.from.0,
-            nodes: membership.nodes.iter().map(entry).collect(),
-        }
-    }
-}
-
-impl From<Entry> for Membership {
-    fn from(entry: Entry) -> Self {
-        let member = |it: NodeEntry| Member { room: Bytes(it.room_bytes), process: it.process };
-        Self {
-            generation: entry.generation,
-            from: Epoch(entry.from_epoch),
-            nodes: entry.nodes.into_iter().map(member).collect(),
-        }
-    }
-}
-
-/// Reads what an earlier manager of this job noted at `path`; nothing if there is no such file, or it is that of
-/// another job.
+/// Reads the memberships that an earlier manager of this job noted at `path`; empty if there is no such file,
+/// or it is that of another job.
 pub(crate) fn read(path: &Path, job: &StartMarker) -> Vec<Membership> {
     match read_record(path) {
-        Ok(record) if record.job == *job => {
-            record.memberships.into_iter().map(Membership::from).collect()
-        }
+        Ok(record) if record.job == *job => record.memberships,
         Ok(_) => Vec::new(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => {
@@ -93,12 +50,10 @@ fn read_record(path: &Path) -> io::Result<Record> {
 }
 
 fn write(path: &Path, job: &StartMarker, memberships: &[Membership]) -> io::Result<()> {
-    let record =
-        Record { job: job.clone(), memberships: memberships.iter().map(Entry::from).collect() };
+    let record = Record { job: job.clone(), memberships: memberships.to_vec() };
     whole_file::write(path, serde_json::to_vec(&record)?)
 }
 
-/// Notes the memberships of a job.
 #[derive(Debug)]
 pub(crate) struct MembershipWriter {
     latest: Option<watch::Sender<Vec<Membership>>>,
@@ -106,7 +61,7 @@ pub(crate) struct MembershipWriter {
 }
 
 impl MembershipWriter {
-    /// Writes to `path` what is noted after `known`. Must be called within a tokio runtime.
+    /// Writes to `path` the memberships that are noted after `known`. Must be called within a tokio runtime.
     pub(crate) fn start(path: PathBuf, job: StartMarker, known: Vec<Membership>) -> Self {
         let (latest, mut changes) = watch::channel(known);
         let writing = tokio::spawn(async move {
@@ -147,6 +102,8 @@ impl MembershipWriter {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use tierfeed_core::{id::Epoch, retention::partition::Member, units::Bytes};
 
     use super::*;
 

@@ -20,43 +20,33 @@ use crate::observe::{observed::ObservedEntry, schedule::ScheduleEntry};
 /// Lines that wait for the thread.
 const LINES_MAX: usize = 4096;
 
-/// A line of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum ScheduleRecord {
-    /// A node got a schedule.
     Scheduled {
-        /// The number of the node.
         node: u32,
-        /// How many processes worked as this node before.
+        /// The number of processes that worked as this node before.
         process: u32,
-        /// The schedule.
         schedule: Box<ScheduleEntry>,
-        /// What asked for it; `None` for the first.
+        /// The observations that asked for it; `None` for the first.
         observed: Option<ObservedEntry>,
     },
-    /// A node applied a generation of its schedule.
     Applied {
-        /// The number of the node.
         node: u32,
-        /// The generation.
         generation: u32,
-        /// The first epoch in which it was applied.
         epoch: u32,
     },
     /// The caches of a node may hold more or less than before, because free memory changed, memory was lent, or an
     /// allocation was refused.
     Resized {
-        /// The number of the node.
         node: u32,
-        /// The batches that it had handed over when it told so.
+        /// The batches that it had handed over by then.
         batches: u64,
-        /// What each cache may hold now, in bytes, in the order of the tiers of the schedule.
+        /// The bytes that each cache may hold now, in the order of the tiers of the schedule.
         cache_bytes: Vec<u64>,
     },
 }
 
-/// Writes the log.
 #[derive(Debug)]
 pub(crate) struct ScheduleLog {
     path: PathBuf,
@@ -80,7 +70,6 @@ impl ScheduleLog {
         Self { path, lines: Some(lines), writing }
     }
 
-    /// Appends a line.
     pub(crate) fn append(&self, record: &ScheduleRecord) {
         let line = serde_json::to_string(record).map(|line| line + "\n");
         let Some(lines) = &self.lines else { return };
@@ -107,12 +96,12 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
 /// count: the manager that wrote it may have been killed.
 pub(crate) fn held_form(path: &Path) -> Option<Form> {
     let lines = BufReader::new(std::fs::File::open(path).ok()?).lines();
-    let scheduled =
+    let forms =
         lines.map_while(Result::ok).filter_map(|line| match serde_json::from_str(&line).ok()? {
-            ScheduleRecord::Scheduled { schedule, .. } => schedule.transform?.transforming(),
+            ScheduleRecord::Scheduled { schedule, .. } => schedule.transform.map(|it| it.form),
             ScheduleRecord::Applied { .. } | ScheduleRecord::Resized { .. } => None,
         });
-    scheduled.last().map(|transforming| transforming.form)
+    forms.last()
 }
 
 /// Reads the log at `path`.

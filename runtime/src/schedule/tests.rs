@@ -1,5 +1,4 @@
 use proptest::prelude::*;
-use prost::Message as _;
 use tierfeed_core::{
     fleet::{
         Origin,
@@ -13,7 +12,7 @@ use tierfeed_core::{
 use tierfeed_workload_analyzer::{demand::Sizes, job::CachedForm};
 
 use super::*;
-use crate::rpc::wire::pb;
+use crate::rpc::codec;
 
 /// The terms of a job with two ranks, batches of 8 samples of 1 MiB, and chunks of 1 MiB.
 pub(crate) fn terms() -> Terms {
@@ -39,7 +38,7 @@ pub(crate) fn terms() -> Terms {
     }
 }
 
-/// A tier of 128 MiB with a rate in MB/s, which a device of its own has.
+/// A tier of 128 MiB on a device of its own, with a rate in MB/s.
 pub(crate) fn found(kind: Kind, mb_per_s: impl Into<Option<u64>>) -> FoundTier {
     let rate = mb_per_s.into().map(|mb| BytesPerSecond(mb * 1_000_000));
     let location = match kind {
@@ -288,7 +287,7 @@ fn long_offer(number: u32) -> Offer {
 fn the_schedules_of_a_thousand_nodes_together_take_less_than_a_mebibyte() {
     let bytes = |number| {
         let schedule = of(&terms(), &long_offer(number)).unwrap();
-        pb::Schedule::from(&schedule).encoded_len()
+        codec::tests::compressed_len(&schedule)
     };
     let all: usize = (0..1024).map(bytes).sum();
     assert!(all < 1 << 20, "{all} bytes, {} for each node", all / 1024);
@@ -338,9 +337,9 @@ proptest! {
         terms in any_terms(),
         offer in any_offer(),
     ) {
-        let sent = |offer: &Offer| of(&terms, offer).map(|it| pb::Schedule::from(&it).encode_to_vec());
+        let sent = |offer: &Offer| of(&terms, offer).map(|it| serde_json::to_string(&it).unwrap());
         // Through the network, as the manager gets it.
-        let received = Offer::try_from(pb::Offer::from(&offer)).unwrap();
+        let received = serde_json::from_str(&serde_json::to_string(&offer).unwrap()).unwrap();
         prop_assert_eq!(sent(&offer), sent(&received));
         let schedule = of(&terms, &offer).unwrap();
         let mut places: Vec<u32> = schedule.tiers.iter().map(|tier| tier.offered).collect();
@@ -371,7 +370,7 @@ fn transforming() -> Terms {
     Terms { transform: Some(transform), ..terms() }
 }
 
-/// What a node with this time of a thread, in microseconds, and a cold store of so many MB/s gets.
+/// The transform of a node with this time of a thread, in microseconds, and a cold store of `cold` MB/s.
 fn form_of(terms: &Terms, prepare_us: impl Into<Option<u64>>, cold: u64) -> TransformSchedule {
     let each = prepare_us
         .into()
@@ -403,8 +402,8 @@ fn tiers_hold_the_form_that_saves_what_is_short_and_the_schedule_says_why() {
     assert_eq!(form_of(&nothing, 2_000, 100).form, Form::Stored);
 }
 
-/// What a node gets that looked at images: they are so long when they are decoded, and all of them would be scanned in
-/// so many seconds.
+/// The schedule of a node that looked at images: decoded, they have `mean` bytes, and all of them would be
+/// scanned in `scan_s` seconds.
 fn of_images(terms: &Terms, mean: u64, scan_s: u64) -> Schedule {
     let transform = TransformOffer {
         each: Some(SampleTime { prepare: Nanoseconds(2_000_000), rest: Nanoseconds(100_000) }),
@@ -525,7 +524,7 @@ fn plans_say_where_the_lengths_of_prepared_samples_are_not_known() {
     assert_eq!(assumed(&job, Form::Prepared, None, None), None);
 }
 
-/// A job of 100 epochs whose prepared samples have lengths of their own, from an epoch on.
+/// A job of 100 epochs whose prepared samples have lengths of their own, from epoch `start` on.
 fn own_lengths_job(start: u32) -> Job {
     let text = "name: job\n\
                 dataset: { source: file:///data, format: image-folder }\n\

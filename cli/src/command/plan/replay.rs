@@ -19,7 +19,7 @@ pub(super) fn run(arguments: &Plan, sized: &SizedJob, run_dir: &Path) -> Result<
     let job = sized.job();
     let recorded = Recorded::read(&run_dir.schedule_log(), node).map_err(Failure::input)?;
     let cold = cold_speed(job, &arguments.cold, &Figures::default());
-    let site = recorded.site(&sized.demand, cold).map_err(Failure::input)?;
+    let site = recorded.site(&sized.demand, cold);
     let step_time = arguments.steps.step_time.or(job.step_time);
     let pause = job.trainer.pause.map(|pause| pause.in_steps(sized.order.steps_per_epoch()));
     let model = tierfeed_core::simulator::Model {

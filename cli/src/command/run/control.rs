@@ -7,7 +7,7 @@ use tierfeed_core::{fleet::training::Cause, id::NodeId};
 use tierfeed_runtime::{
     agent::LoadedJob,
     manager::{Listener, Manager, ManagerError, Summaries},
-    observe::metrics,
+    observe::{metrics, report::NodeSummary},
     rpc::client::{Address, Client},
     run_dir::{RunDir, rendezvous::Rendezvous},
     shutdown,
@@ -36,7 +36,6 @@ pub(super) const OTHERS_END_WITHIN: Duration = Duration::from_secs(40);
 /// them. After the first one they end as their training likes.
 pub(super) const OTHERS_END_AFTER_SIGNAL: Duration = Duration::from_secs(2);
 
-/// What a node needs of the manager.
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) address: Address,
@@ -44,7 +43,7 @@ pub(super) struct Control {
     /// The job, if this process has read and indexed it.
     pub(super) job: Option<LoadedJob>,
     pub(super) ranks_meet_at: MeetingPlace,
-    /// In a job of several nodes.
+    /// `None` in a job of one node.
     pub(super) training: Option<TrainingWatch>,
     own: Option<OwnManager>,
 }
@@ -53,21 +52,19 @@ pub(super) struct Control {
 struct OwnManager {
     running: JoinHandle<Result<Summaries, ManagerError>>,
     stop: shutdown::Trigger,
-    /// Where the other nodes find it.
+    /// The directory in which the other nodes find it.
     met_in: Option<RunDir>,
 }
 
-/// How the training of all nodes ended.
 #[derive(Debug, Default)]
 pub(super) struct JobEnd {
-    /// What ended it first, as far as this node knows.
+    /// The cause that ended it first, as far as this node knows.
     pub(super) cause: Option<Cause>,
-    /// What the nodes told, on the first one.
+    /// The summaries of the nodes, on the first one.
     pub(super) summaries: Summaries,
 }
 
 impl Control {
-    /// A manager for a job of one node.
     pub(super) async fn alone(indexed: &IndexedJob, run_dir: &RunDir) -> Result<Self, Failure> {
         let socket = run_dir.manager_socket();
         let listener = Listener::unix(&socket).map_err(Failure::work)?;
@@ -141,7 +138,7 @@ impl Control {
     pub(super) async fn end(
         self,
         cause: Option<Cause>,
-        summary: Vec<u8>,
+        summary: NodeSummary,
         within: Option<Duration>,
         signals: &mut Signals,
     ) -> JobEnd {

@@ -14,7 +14,7 @@ use tierfeed_core::{fleet::training::Stage, id::NodeId};
 use tierfeed_runtime::{
     manager::Listener,
     rpc::{
-        JobText,
+        call::JobText,
         client::{Address, CallError, Client},
     },
     run_dir::{RunDir, rendezvous::Rendezvous},
@@ -28,10 +28,8 @@ use tokio::{
 use super::FIRST;
 use crate::failure::Failure;
 
-/// The longest reason of a failure that is read.
 const FAILED_BYTES_MAX: u64 = 64 << 10;
 
-/// How often a node looks for the first one.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// How long one attempt may take: some addresses of the first node may lead nowhere.
@@ -40,18 +38,15 @@ const ATTEMPT_WITHIN: Duration = Duration::from_secs(3);
 /// How long a node looks before it says for what.
 const SAID_AFTER: Duration = Duration::from_secs(10);
 
-/// The addresses of a rendezvous file that are tried.
 const ADDRESSES_MAX: usize = 32;
 
-/// Where the nodes of a job meet, as far as the user says it.
+/// The meeting place of the nodes of a job, as far as the user says it.
 #[derive(Debug)]
 pub(super) struct Meeting {
-    /// The address of the manager.
     pub(super) address: Option<String>,
     pub(super) token: Option<Token>,
 }
 
-/// The manager, as a node reaches it.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) client: Client,
@@ -63,7 +58,7 @@ pub(super) struct Found {
 impl Found {
     /// The port on the host of the manager where the ranks of the job meet.
     pub(super) async fn meeting_port(&mut self, node: NodeId) -> Result<u16, CallError> {
-        let told = self.client.training(node, Stage::Running, Vec::new()).await?;
+        let told = self.client.training(node, Stage::Running, None).await?;
         Ok(told.meeting_port)
     }
 }
@@ -161,7 +156,6 @@ pub(super) fn tell_failed(job_dir: &RunDir, node_dir: &RunDir, node: NodeId, fai
     }
 }
 
-/// Forgets that an earlier run failed here.
 pub(super) fn forget_failed(job_dir: &RunDir) {
     // An error means that none did.
     let _ = fs::remove_file(job_dir.failed());
@@ -176,8 +170,8 @@ pub(super) fn arrival(node_dir: &RunDir) -> io::Result<SystemTime> {
     time
 }
 
-/// Why the first process of a directory failed, if it did since then. Without a time the directory is of this run
-/// alone.
+/// The failure of the first process of a directory, if it happened since `then`. Without a time the directory
+/// belongs to this run alone.
 pub(super) fn failed_since(run_dir: &RunDir, then: Option<SystemTime>) -> Option<Failure> {
     let path = run_dir.failed();
     let failed_at = fs::metadata(&path).ok()?.modified().ok()?;
@@ -193,7 +187,7 @@ pub(super) fn failed_since(run_dir: &RunDir, then: Option<SystemTime>) -> Option
 async fn attempt(address: String, token: Token) -> anyhow::Result<Found> {
     let silent = || anyhow!("{address} does not answer");
     let call = async {
-        let mut client = Client::connect(&Address::Tcp(address.clone()), Some(&token)).await?;
+        let client = Client::connect(&Address::Tcp(address.clone()), Some(&token)).await?;
         let job = client.job().await?;
         anyhow::Ok((client, job))
     };
@@ -212,7 +206,7 @@ fn to_listen_at(address: &str) -> String {
     }
 }
 
-/// Where this host reaches its own manager: at an address that others may reach too, because by it the agent
+/// The address at which this host reaches its own manager. Others may reach it too, because by it the agent
 /// chooses where it listens for them.
 fn own_address(bound: SocketAddr) -> String {
     let found = if bound.ip().is_unspecified() { addresses(bound.port()) } else { Vec::new() };
@@ -237,7 +231,6 @@ pub(super) fn host_of(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']'])
 }
 
-/// The address that a user gave for the manager of a job.
 pub(super) fn typed(address: Option<&Address>) -> Result<Option<String>, Failure> {
     match address {
         None => Ok(None),

@@ -46,7 +46,6 @@ const SAID_EVERY: Duration = Duration::from_secs(30);
 /// An agent that is starting has so long to leave the job when a signal comes.
 const LEAVES_WITHIN: Duration = Duration::from_secs(2);
 
-/// One node of a run.
 #[derive(Debug)]
 pub(super) struct NodeRun<'a> {
     pub(super) arguments: &'a Run,
@@ -54,18 +53,17 @@ pub(super) struct NodeRun<'a> {
     pub(super) launch: BTreeMap<String, String>,
     pub(super) seat: Seat,
     pub(super) dirs: &'a Dirs,
-    /// A launcher has started this process.
+    /// Whether a launcher has started this process.
     pub(super) is_launched: bool,
 }
 
-/// How a run ended on its node.
 #[derive(Debug)]
 pub(super) struct NodeEnd {
     pub(super) ending: Ending,
-    /// What ended the job first, as far as this node knows.
+    /// The cause that ended the job first, as far as this node knows.
     pub(super) of_job: Option<Cause>,
     pub(super) report: Option<Report>,
-    /// On the first of several nodes.
+    /// Only on the first of several nodes.
     pub(super) job_report: Option<JobReport>,
 }
 
@@ -108,16 +106,15 @@ impl NodeRun<'_> {
         }
     }
 
-    /// What this node tells the first one at its end, as JSON.
-    fn summary(&self, code: u8, report: Option<&Report>) -> Vec<u8> {
+    /// The summary that this node tells the first one at its end.
+    fn summary(&self, code: u8, report: Option<&Report>) -> NodeSummary {
         let host = gethostname().unwrap_or_default().to_string_lossy().into_owned();
         let path = self.dirs.node.report();
         let summary = NodeSummary::without_report(self.seat.node.0, host, code, &path);
-        let summary = match report {
+        match report {
             Some(report) => summary.with(report),
             None => summary,
-        };
-        serde_json::to_vec(&summary).unwrap_or_default()
+        }
     }
 
     async fn run_with(
@@ -156,9 +153,8 @@ impl NodeRun<'_> {
         }
         let world = job.job().world;
         let job_report = (self.seat.node == FIRST && world.nodes > 1).then(|| {
-            let told = summaries.values().filter_map(|it| serde_json::from_slice(it).ok());
             let code = of_job.map_or(code, Cause::code);
-            JobReport::of(&job.job().name, world.nodes, code, told.collect())
+            JobReport::of(&job.job().name, world.nodes, code, summaries.into_values().collect())
         });
         if let Some(report) = &job_report {
             report.write(&self.dirs.job.report()).map_err(Failure::work)?;
@@ -167,7 +163,7 @@ impl NodeRun<'_> {
         Ok(NodeEnd { ending, of_job, report, job_report })
     }
 
-    /// The process that started this one hears that it waits, and does not hang.
+    /// Tells the process that started this one that it waits, and does not hang.
     async fn waiting<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -199,7 +195,6 @@ impl NodeRun<'_> {
         }
     }
 
-    /// Runs the agent and, beside it, the ranks.
     async fn play(
         &self,
         job: &ReadJob,

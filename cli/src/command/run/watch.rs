@@ -6,20 +6,18 @@ use tierfeed_core::{
     fleet::training::{Cause, Outlook, Stage},
     id::NodeId,
 };
-use tierfeed_runtime::rpc::client::Client;
+use tierfeed_runtime::{observe::report::NodeSummary, rpc::client::Client};
 use tokio::{
     sync::watch,
     task::JoinHandle,
     time::{Instant, timeout},
 };
 
-/// How often the manager is told.
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
 /// How long a node that ends tries to say so.
 const SAID_WITHIN: Duration = Duration::from_secs(3);
 
-/// The training of this node, as the manager hears of it.
 #[derive(Debug)]
 pub(super) struct TrainingWatch {
     client: Client,
@@ -32,11 +30,11 @@ impl TrainingWatch {
     /// Says from now on that this node trains.
     pub(super) fn start(client: Client, node: NodeId) -> Self {
         let (sender, ends) = watch::channel(None);
-        let mut own = client.clone();
+        let own = client.clone();
         let telling = tokio::spawn(async move {
             loop {
                 // A manager that is lost does not end a training.
-                if let Ok(told) = own.training(node, Stage::Running, Vec::new()).await {
+                if let Ok(told) = own.training(node, Stage::Running, None).await {
                     sender.send_replace(told.outlook.ends);
                 }
                 tokio::time::sleep(TELL_EVERY).await;
@@ -58,11 +56,12 @@ impl TrainingWatch {
     }
 
     /// Says that the training of this node has ended, and sums it up.
-    pub(super) async fn end(mut self, cause: Option<Cause>, summary: Vec<u8>) -> Ended {
+    pub(super) async fn end(self, cause: Option<Cause>, summary: NodeSummary) -> Ended {
         self.telling.abort();
         let until = Instant::now() + SAID_WITHIN;
         let outlook = loop {
-            match self.client.training(self.node, Stage::Ended(cause), summary.clone()).await {
+            match self.client.training(self.node, Stage::Ended(cause), Some(summary.clone())).await
+            {
                 Ok(told) => break Some(told.outlook),
                 Err(error) if Instant::now() >= until => {
                     tracing::warn!(%error, "the manager does not know that this node has ended");
@@ -75,18 +74,16 @@ impl TrainingWatch {
     }
 }
 
-/// The training of this node after its end.
 #[derive(Debug)]
 pub(super) struct Ended {
     client: Client,
     node: NodeId,
     cause: Option<Cause>,
-    summary: Vec<u8>,
+    summary: NodeSummary,
     outlook: Option<Outlook>,
 }
 
 impl Ended {
-    /// Why the job ends, as far as it is known.
     pub(super) fn of_job(&self) -> Option<Cause> {
         self.outlook?.ends
     }
@@ -102,7 +99,7 @@ impl Ended {
             }
             tokio::time::sleep(TELL_EVERY).await;
             let stage = Stage::Ended(self.cause);
-            let told = self.client.training(self.node, stage, self.summary.clone());
+            let told = self.client.training(self.node, stage, Some(self.summary.clone()));
             if let Ok(Ok(told)) = timeout(SAID_WITHIN, told).await {
                 self.outlook = Some(told.outlook);
             }

@@ -27,8 +27,8 @@ use tierfeed_prefetcher::{
 };
 use tierfeed_runtime::{
     rpc::{
+        call::{PeersAnswer, Report},
         client::{Address, Client as Manager},
-        wire::PeersAnswer,
     },
     transport::token::Token,
 };
@@ -37,18 +37,16 @@ use super::{NODES, REAL};
 
 const NODE: NodeId = NodeId(REAL);
 
-/// The number of its process.
 pub(super) const INCARNATION: u64 = 4711;
 
-/// What it says that it holds.
+/// The bytes that it claims to hold.
 const ROOM: Bytes = Bytes::mib(3);
 
 const REPORT_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) struct Impostor {
-    /// By which nodes of the job prove themselves to each other.
+    /// The secret by which nodes of the job prove themselves to each other.
     pub(super) secret: [u8; 32],
-    /// What the manager told of all nodes.
     peers: Peers,
     stop: tokio::sync::oneshot::Sender<()>,
     reporting: JoinHandle<()>,
@@ -69,7 +67,7 @@ impl Impostor {
                     _ = stopped => {}
                     () = report(&mut manager) => {}
                 }
-                manager.drained(NODE, INCARNATION, &Progress::default()).await.unwrap();
+                manager.drained(NODE, INCARNATION, Progress::default()).await.unwrap();
             });
         });
         let (secret, peers) = told.recv().unwrap();
@@ -117,11 +115,11 @@ async fn join(manager: &mut Manager, listens_at: SocketAddr) -> ([u8; 32], Peers
         divided: Epoch(0),
         links: Vec::new(),
     };
-    let told = manager.peers(NODE, INCARNATION, &report).await.unwrap();
+    let told = manager.peers(NODE, INCARNATION, report.clone()).await.unwrap();
     let PeersAnswer::Same { secret: Some(secret) } = told else { panic!("{told:?}") };
     report.address = listens_at.to_string();
     loop {
-        let told = manager.peers(NODE, INCARNATION, &report).await.unwrap();
+        let told = manager.peers(NODE, INCARNATION, report.clone()).await.unwrap();
         let PeersAnswer::Changed(peers) = told else { panic!("{told:?}") };
         if peers.addresses.iter().filter(|it| !it.address.is_empty()).count() == NODES as usize {
             return (secret, peers);
@@ -132,8 +130,8 @@ async fn join(manager: &mut Manager, listens_at: SocketAddr) -> ([u8; 32], Peers
 
 async fn report(manager: &mut Manager) {
     loop {
-        let progress = Progress::default();
-        manager.report(NODE, INCARNATION, &progress, None).await.unwrap();
+        let told = Report::of_progress(NODE, INCARNATION, Progress::default());
+        manager.report(told).await.unwrap();
         tokio::time::sleep(REPORT_EVERY).await;
     }
 }

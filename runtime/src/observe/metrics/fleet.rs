@@ -14,57 +14,13 @@ use tierfeed_core::{
 use super::{Families, Family, FamilyKind, Labels, Value, seconds, view::count};
 use crate::observe::observed::ObservedEntry;
 
-/// The kinds of messages to a manager.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Message {
-    /// An agent registers.
-    Register,
-    /// An agent reports its progress.
-    Report,
-    /// An agent reports that it ends.
-    Drained,
-    /// An agent borrows memory for a workload or returns it.
-    Memory,
-    /// An agent says where it answers others.
-    Peers,
-    /// A command asks all agents to end.
-    Drain,
-    /// A command asks for the status of the job.
-    Status,
-    /// A node tells how far its training is.
-    Training,
-}
+/// The calls to a manager that are counted.
+const CALLS: [&str; 8] =
+    ["register", "report", "drained", "memory", "peers", "drain", "status", "training"];
 
-impl Message {
-    const ALL: [Self; 8] = [
-        Self::Register,
-        Self::Report,
-        Self::Drained,
-        Self::Memory,
-        Self::Peers,
-        Self::Drain,
-        Self::Status,
-        Self::Training,
-    ];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Register => "register",
-            Self::Report => "report",
-            Self::Drained => "drained",
-            Self::Memory => "memory",
-            Self::Peers => "peers",
-            Self::Drain => "drain",
-            Self::Status => "status",
-            Self::Training => "training",
-        }
-    }
-}
-
-/// The counters of a manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ManagerCounters {
-    messages: [u64; Message::ALL.len()],
+    messages: [u64; CALLS.len()],
     plans: u64,
     refused: u64,
     lost: u64,
@@ -72,12 +28,13 @@ pub struct ManagerCounters {
 }
 
 impl ManagerCounters {
-    /// Counts a received message.
-    pub fn count_message(&mut self, message: Message) {
-        self.messages[message as usize] += 1;
+    pub fn count_message(&mut self, kind: &str) {
+        let counted = CALLS.iter().zip(&mut self.messages).find(|(known, _)| **known == kind);
+        if let Some((_, count)) = counted {
+            *count += 1;
+        }
     }
 
-    /// Counts the outcome of a registration.
     pub fn count_registration<T, E>(&mut self, outcome: &Result<T, E>) {
         match outcome {
             Ok(_) => self.plans += 1,
@@ -85,7 +42,6 @@ impl ManagerCounters {
         }
     }
 
-    /// Counts a notice of the fleet.
     pub fn count_notice(&mut self, notice: &Notice) {
         match notice {
             Notice::NodeLost { .. } => self.lost += 1,
@@ -94,7 +50,6 @@ impl ManagerCounters {
         }
     }
 
-    /// All metrics of a manager.
     #[must_use]
     pub fn families(&self, job: &str, fleet: &Fleet) -> Families {
         let groups = [
@@ -111,8 +66,8 @@ impl ManagerCounters {
     fn counted(&self) -> Vec<Family> {
         let help = "Messages of agents and users";
         let mut messages = Family::new("manager_messages", help, None, FamilyKind::Counter);
-        for (message, count) in Message::ALL.iter().zip(self.messages) {
-            messages.add(vec![("kind", message.name().to_owned())], Value::Count(count));
+        for (kind, count) in CALLS.into_iter().zip(self.messages) {
+            messages.add(vec![("kind", kind.to_owned())], Value::Count(count));
         }
         vec![
             messages,
@@ -183,7 +138,6 @@ fn told(fleet: &Fleet) -> Vec<Family> {
     ]
 }
 
-/// What each node told last, and what it observed of its links.
 fn by_node(fleet: &Fleet) -> Vec<Family> {
     let label = |id: NodeId| ("node", id.0.to_string());
     let of_each = |name, help, unit, value: fn(&Node) -> Value| {
@@ -226,7 +180,6 @@ fn by_node(fleet: &Fleet) -> Vec<Family> {
     ]
 }
 
-/// What each node told last of its links to others.
 fn by_peer(fleet: &Fleet) -> Vec<Family> {
     let of_each = |name, help, unit, value: fn(&PeerLink) -> Option<Value>| {
         let mut family = Family::new(name, help, unit, FamilyKind::Gauge);
@@ -323,7 +276,7 @@ pub(super) mod tests {
         let offer = crate::schedule::tests::offer(None);
         let schedule = crate::schedule::of(&crate::schedule::tests::terms(), &offer).unwrap();
         let agent = Registration { node, home, incarnation: home, offer };
-        counters.count_message(Message::Register);
+        counters.count_message("register");
         counters.count_registration(&fleet.handle_registration(agent, schedule, Nanoseconds(0)));
     }
 
@@ -394,7 +347,7 @@ pub(super) mod tests {
         (1..=3).for_each(|home| register(&mut fleet, &mut counters, home));
         let progress = Progress { batches: 11, cold_read: Bytes(70), ..Progress::default() };
         fleet.handle_progress(NodeId(0), 1, progress, Nanoseconds(20));
-        counters.count_message(Message::Report);
+        counters.count_message("report");
         fleet.handle_tick(Nanoseconds(21));
         while let Some(notice) = fleet.poll_notice() {
             counters.count_notice(&notice);

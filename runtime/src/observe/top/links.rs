@@ -1,9 +1,10 @@
-//! Where the nodes of a job read from, the busiest first: cold store, tiers, other nodes.
+//! The sources from which the nodes of a job read, the busiest first: cold store, tiers, other nodes.
+
+use tierfeed_core::fleet::members::{PeerLink, Standing};
 
 use super::{Between, bytes_rate, size, table::Table, unknown};
-use crate::observe::status::{NodeStatus, PeerStatus};
+use crate::observe::status::NodeStatus;
 
-/// Links that get a line.
 const LINKS_MAX: usize = 16;
 
 struct Link {
@@ -13,7 +14,7 @@ struct Link {
     failures: Option<u64>,
 }
 
-/// Nothing for a job whose nodes do not read from each other.
+/// Empty for a job whose nodes do not read from each other.
 pub(super) fn lines(nodes: &[Between<'_>]) -> Vec<String> {
     if nodes.iter().all(|node| node.now.peers.is_empty()) {
         return Vec::new();
@@ -45,26 +46,26 @@ fn of_node(node: &Between<'_>) -> Vec<Link> {
             let same = it.tiers.iter().filter(|other| other.name == tier.name);
             same.map(|tier| tier.read_bytes).sum()
         };
-        plain(tier.name, node.rate(read))
+        plain(tier.name.name(), node.rate(read))
     });
     let peers = node.now.peers.iter().map(|peer| {
         let received = |it: &NodeStatus| {
             let same = it.peers.iter().find(|other| other.peer == peer.peer);
-            same.map_or(0, |peer| peer.received_bytes)
+            same.map_or(0, |peer| peer.received.0)
         };
         Link {
             name: name(&of_peer(peer)),
             rate: node.rate(received),
-            in_flight: Some(peer.in_flight_bytes),
+            in_flight: Some(peer.in_flight.0),
             failures: Some(peer.failures),
         }
     });
     [cold].into_iter().chain(tiers).chain(peers).collect()
 }
 
-fn of_peer(peer: &PeerStatus) -> String {
+fn of_peer(peer: &PeerLink) -> String {
     match peer.standing {
-        "asked" => format!("node {}", peer.peer),
-        standing => format!("node {}: {standing}", peer.peer),
+        Standing::Asked => format!("node {}", peer.peer.0),
+        standing => format!("node {}: {}", peer.peer.0, standing.name()),
     }
 }

@@ -1,5 +1,15 @@
+use tierfeed_core::{
+    fleet::{
+        State,
+        members::{PeerLink, Standing},
+        schedule::Role,
+    },
+    id::NodeId,
+    tier::Kind,
+};
+
 use super::*;
-use crate::observe::status::{PeerStatus, TierStatus};
+use crate::observe::status::TierStatus;
 
 const SECOND: Nanoseconds = Nanoseconds(1_000_000_000);
 
@@ -7,7 +17,7 @@ fn node(batches: u64, stall_ms: u64) -> NodeStatus {
     NodeStatus {
         node: 0,
         generation: 0,
-        state: "alive",
+        state: State::Alive,
         tiers: Vec::<TierStatus>::new(),
         schedule: {
             let offer = crate::schedule::tests::offer(None);
@@ -244,29 +254,29 @@ fn nodes_whose_trainers_wait_longest_come_first() {
 #[test]
 fn links_of_nodes_come_by_their_rates_with_those_that_are_not_asked() {
     let tier = |read_bytes| TierStatus {
-        name: "main-memory",
+        name: Kind::MainMemory,
         budget_bytes: 0,
         emulated: false,
         read_bytes,
         latency_ns: None,
         bandwidth_bytes_per_s: None,
         figures_from: String::new(),
-        role: "retention",
+        role: Role::Retention,
         decision: String::new(),
     };
-    let peer = |peer, received_bytes, standing| PeerStatus {
-        peer,
-        received_bytes,
-        sent_bytes: 0,
-        in_flight_bytes: 2 << 20,
+    let peer = |peer, received, standing| PeerLink {
+        peer: NodeId(peer),
+        received: Bytes(received),
+        sent: Bytes(0),
+        in_flight: Bytes::mib(2),
         failures: 7,
-        bytes_per_s: None,
-        round_trip_ns: None,
+        rate: None,
+        round_trip: None,
         standing,
     };
     let at = |read: [u64; 3]| {
         let [memory, fast, slow] = read;
-        let peers = vec![peer(1, fast, "asked"), peer(2, slow, "too-slow")];
+        let peers = vec![peer(1, fast, Standing::Asked), peer(2, slow, Standing::Slow)];
         status(NodeStatus { tiers: vec![tier(memory)], peers, ..node(10, 0) })
     };
     let lines = frame(
