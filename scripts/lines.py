@@ -1,4 +1,4 @@
-"""Counts lines of Rust without tests, by crate, and fails where a crate has more than its budget.
+"""Counts lines of Rust without tests by crate, and words of documentation; fails above a budget.
 
     python scripts/lines.py [REVISION]
     python scripts/lines.py --record
@@ -7,8 +7,8 @@ With a revision of this repository its counts stand beside those of the working 
 tests do not: files of tests, benches and examples, modules below `#[cfg(test)]`, and what follows such a
 module in a file. Functions that are too long are named, too.
 
-Budgets stand in `lines.toml`. `--record` lowers those that a crate has come below, and raises none: who
-adds lines to a crate without room takes some out, or writes a new number by hand.
+Budgets stand in `lines.toml`, in lines and words. `--record` lowers those that a crate has come below,
+and raises none: who adds lines to a crate without room takes some out, or writes a new number by hand.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ def git(*arguments: str) -> str:
 
 
 def sources(revision: str | None) -> dict[str, str]:
-    """The Rust files and manifests, by their paths."""
+    """The Rust files, manifests and pages, by their paths."""
     if revision is None:
         names = git("ls-files", "--cached", "--others", "--exclude-standard").splitlines()
         return {
             name: Path(name).read_text(encoding="utf-8")
             for name in names
-            if name.endswith((".rs", "Cargo.toml")) and Path(name).exists()
+            if name.endswith((".rs", ".md", "Cargo.toml")) and Path(name).exists()
         }
     names = git("ls-tree", "-r", "--name-only", revision).splitlines()
-    names = [name for name in names if name.endswith((".rs", "Cargo.toml"))]
+    names = [name for name in names if name.endswith((".rs", ".md", "Cargo.toml"))]
     return {name: git("show", f"{revision}:{name}") for name in names}
 
 
@@ -68,10 +68,13 @@ def production(text: str) -> list[str]:
 
 
 def by_crate(files: dict[str, str]) -> Counter[str]:
+    """Lines by the folder of their crate, and words by the kind of page."""
     crates = {str(PurePath(name).parent) for name in files if name.endswith("Cargo.toml")} - {"."}
     counts: Counter[str] = Counter()
     of_tests = set(test_files(files))
     for name, text in files.items():
+        if name.endswith(".md"):
+            counts["docs" if name.startswith("docs/") else "other pages"] += len(text.split())
         if name.endswith(".rs") and not OF_TESTS.search(name) and name not in of_tests:
             above = [str(folder) for folder in PurePath(name).parents]
             crate = next((folder for folder in above if folder in crates), None)
@@ -105,9 +108,9 @@ def long_functions(files: dict[str, str]) -> list[str]:
 def overdrawn(counts: Counter[str], budgets: dict[str, dict[str, int]]) -> list[str]:
     allowed = {crate: most for part in budgets.values() for crate, most in part.items()}
     found = [f"{crate} has no budget in {BUDGETS.name}" for crate in counts if crate not in allowed]
-    found += [f"{crate} has a budget, and no lines" for crate in allowed if crate not in counts]
+    found += [f"{crate} has a budget, and nothing in it" for crate in allowed if crate not in counts]
     return found + [
-        f"{crate}: {counts[crate]} lines, of {most} in {BUDGETS.name}"
+        f"{crate}: {counts[crate]}, of {most} in {BUDGETS.name}"
         for crate, most in allowed.items()
         if counts[crate] > most
     ]

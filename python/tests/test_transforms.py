@@ -60,7 +60,7 @@ def assert_rows(world: World, transform: Any, batch: tierfeed.Batch, rows: Any) 
 
 
 def test_a_draw_is_that_of_the_documentation() -> None:
-    """The vectors of docs/transforms.md."""
+    """Values of the draws that docs/transforms.md describes."""
     for seed, epoch, sample, size, crop, is_flipped in [
         (0, 0, 0, (500, 375), (177, 32, 260, 323), False),
         (42, 3, 1_234_567, (500, 375), (9, 23, 291, 264), False),
