@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
+use tierfeed_client::{Memory, to_usize};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, SampleId, Step},
     session::{Refusal, Tally, Wait},
@@ -24,7 +25,7 @@ use crate::{
     refused::Refused,
     requests::{EpochStep, Requests, Table},
     shared_client::SharedClient,
-    view_memory::{Lease, ViewMemory, first, to_usize},
+    view_memory::{Lease, ViewMemory, first},
 };
 
 /// More than an agent takes to copy 4 bytes for each sample of an epoch.
@@ -124,8 +125,8 @@ impl AgentConnection {
 
     fn batch(&self, leased: LeasedBatch) -> Batch {
         let LeasedBatch { id, lease: lease_id, arena, offset, len, rows, shared_tiers } = leased;
-        let lease = Lease::new(Arc::clone(&self.client), lease_id);
-        let memory = ViewMemory::leased(lease, arena, offset, len, shared_tiers);
+        let lease = Lease::new(Arc::clone(&self.client), lease_id, shared_tiers);
+        let memory = ViewMemory::Batch(Memory::leased(lease, arena, offset, len));
         self.client.leases().insert(lease_id, (memory.base().addr(), memory.len()));
         let id = self.dataset.own(id);
         let rows = rows.into_iter().map(|row| Row {

@@ -9,6 +9,7 @@ use pyo3::{
     exceptions::{PyIndexError, PyValueError},
     prelude::*,
 };
+use tierfeed_client::{PrivatePages, to_usize};
 use tierfeed_core::{
     batch::{SAMPLE_ALIGN, Stored},
     id::{BatchId, TierId},
@@ -20,7 +21,7 @@ use crate::{
     errors,
     sample::Sample,
     view::{Slice, View},
-    view_memory::{InPlace, PrivatePages, ViewMemory, to_usize},
+    view_memory::{InPlace, ViewMemory},
 };
 
 const UNLABELLED: i64 = -1;
@@ -148,7 +149,7 @@ impl Batch {
             let target = pages.range(Bytes((at * pitch) as u64), Bytes(row.len as u64));
             slice.copy_to(target).map_err(|error| errors::no_memory(len, &error))?;
         }
-        Ok((pages.into_memory(), pitch))
+        Ok((ViewMemory::Batch(pages.into_memory()), pitch))
     }
 
     /// Whether there are samples, and all of one length.

@@ -4,7 +4,6 @@
 
 use std::{
     cell::Cell,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -52,18 +51,6 @@ impl SignalPoll<'_> {
         self.checked.set(now);
         check_signals()
     }
-
-    /// Waits until `deadline`, unless a signal handler raises before.
-    pub(crate) fn wait_until(&self, deadline: Nanoseconds) -> PyResult<()> {
-        loop {
-            let remaining = deadline.0.saturating_sub(self.clock.now().0);
-            if remaining == 0 {
-                return Ok(());
-            }
-            sleep(Duration::from_nanos(remaining).min(SIGNAL_INTERVAL));
-            self.check()?;
-        }
-    }
 }
 
 /// Runs pending signal handlers and returns what they raise. Attaches to the interpreter.
@@ -78,12 +65,4 @@ pub(crate) fn check_signals() -> PyResult<()> {
 #[expect(clippy::disallowed_methods, reason = "the one place of this crate that reads the clock")]
 fn instant_now() -> Instant {
     Instant::now()
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "emulates a slow cold store: there is no event to wait for"
-)]
-fn sleep(time: Duration) {
-    thread::sleep(time);
 }

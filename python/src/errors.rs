@@ -4,7 +4,7 @@
 //! ([`Reconfigure`]), go on without the agent ([`Gone`]), or report it ([`Bug`]). A sample that cannot
 //! be read ([`SampleError`]) names its object and carries it as an attribute.
 
-use std::{error, ffi::CString, fmt::Display, io, path::Path};
+use std::{error, ffi::CString, fmt::Display, io};
 
 use pyo3::{
     create_exception,
@@ -80,11 +80,6 @@ pub(crate) fn warn_of_outage(why: &str) -> PyResult<()> {
 /// A job file, index or briefing that cannot be used.
 pub(crate) fn reconfigure(error: impl error::Error) -> PyErr {
     Reconfigure::new_err(with_causes(&error))
-}
-
-pub(crate) fn other_index(path: &Path) -> PyErr {
-    let path = path.display();
-    Reconfigure::new_err(format!("{path} was indexed again since the job started; restart the job"))
 }
 
 pub(crate) fn no_reader(error: &ReaderError) -> PyErr {

@@ -63,7 +63,7 @@ impl Grant {
 }
 
 fn view_of(py: Python<'_>, chunk: &Arc<Chunk>) -> PyResult<Py<View>> {
-    let memory = Arc::new(ViewMemory::lent(Arc::clone(chunk)));
+    let memory = Arc::new(ViewMemory::Lent(Arc::clone(chunk)));
     let len = memory.len();
     let slice = Slice::row(memory, 0, len).ok_or_else(errors::chunk_outside)?;
     Py::new(py, View::new(slice))

@@ -19,6 +19,7 @@ mod view_memory;
 mod view;
 
 mod agent;
+mod attempts;
 mod batch;
 mod batches;
 mod cold_reader;
@@ -48,6 +49,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     requests::register(m)?;
     refused::register(m)?;
     agent::register(m)?;
+    attempts::register(m)?;
     batches::register(m)?;
     grant::register(m)?;
     transform::register(m)?;

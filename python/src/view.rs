@@ -22,12 +22,13 @@ use dlpark::{
 };
 use pyo3::{exceptions::PyBufferError, ffi, prelude::*, sync::PyOnceLock};
 
+use tierfeed_client::{PrivatePages, to_usize};
 use tierfeed_core::units::Bytes;
 use tierfeed_numa_memory::ReadView;
 
 use crate::{
     errors,
-    view_memory::{InPlace, PrivatePages, ViewMemory, to_usize},
+    view_memory::{InPlace, ViewMemory},
 };
 
 /// Bytes of one batch, as one row or as several of equal length at equal distance.
@@ -130,7 +131,7 @@ impl Slice {
         let failed = |error: io::Error| errors::no_memory(bytes, &error);
         let mut pages = PrivatePages::map(bytes).map_err(failed)?;
         self.copy_to(pages.range(Bytes(0), bytes)).map_err(failed)?;
-        let copy = Self::row(Arc::new(pages.into_memory()), 0, len);
+        let copy = Self::row(Arc::new(ViewMemory::Batch(pages.into_memory())), 0, len);
         copy.ok_or_else(|| PyBufferError::new_err("a copy holds what was copied"))
     }
 

@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader
 import node
 import tierfeed
 from conftest import World
-from tierfeed.attempts import AGAIN_WITHIN_S, FIRST_WITHIN_S, Attempts, attempts_at
+from tierfeed._native import Attempts
+from tierfeed.feed import _attempts_at
 from tierfeed.torch import TierDataset, TierDistributedSampler
 
 
@@ -62,7 +63,7 @@ def test_a_silent_agent_is_tried_for_a_second_and_not_in_each_epoch(running: nod
         running.agent.send_signal(signal.SIGSTOP)
         try:
             with pytest.warns(RuntimeWarning):
-                attempts = attempts_at(feed._socket)
+                attempts = _attempts_at(feed._socket)
                 attempts.silent()
                 feed._give_up(tierfeed.Gone("the agent gave no answer for 60 s"))
                 assert len(list(feed.epoch(1))) == 13
@@ -74,22 +75,22 @@ def test_a_silent_agent_is_tried_for_a_second_and_not_in_each_epoch(running: nod
 
 def test_the_time_between_attempts_that_meet_silence_doubles() -> None:
     attempts, now_s, pauses = Attempts(), 0.0, []
-    assert attempts.within_s == FIRST_WITHIN_S
+    assert attempts.within_s == 30.0
     for _ in range(12):
         now_s += attempts.within_s
         attempts.failed(now_s, attempts.within_s)
-        assert attempts.within_s == AGAIN_WITHIN_S
+        assert attempts.within_s == 1.0
         pauses.append(next(s for s in range(1000) if attempts.is_due(now_s + s)))
         now_s += pauses[-1]
     assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600, 600]
     attempts.succeeded()
-    assert attempts.within_s == FIRST_WITHIN_S and attempts.is_due(0.0)
+    assert attempts.within_s == 30.0 and attempts.is_due(0.0)
 
 
 def test_an_agent_that_refuses_at_once_is_tried_at_any_time() -> None:
     attempts = Attempts()
     attempts.failed(5.0, 0.001)
-    assert attempts.is_due(5.0) and attempts.within_s == FIRST_WITHIN_S
+    assert attempts.is_due(5.0) and attempts.within_s == 30.0
 
 
 @pytest.mark.node

@@ -17,7 +17,7 @@ mod report;
 use tierfeed_core::{
     id::NumaNode,
     tier::Locality,
-    units::{Bytes, Nanoseconds},
+    units::{Bytes, Nanoseconds, seconds},
 };
 
 use self::{
@@ -208,7 +208,7 @@ impl Hog {
         self.memory.give_back(Bytes(u64::MAX));
         let goal = self.goal(now).unwrap_or(self.last_goal);
         report.floor_bytes = control::floor(goal, self.observer.total()).0;
-        report.held_for_s = report::seconds(self.controller.elapsed(now));
+        report.held_for_s = seconds(self.controller.elapsed(now));
         report.available_bytes_final = before?.available.0;
         report.available_bytes_after = self.observer.observe(now)?.available.0;
         Ok(report)

@@ -24,6 +24,7 @@ LAYERS = [
     ["tierfeed", "tierfeed-python", "tierfeed-tensorflow"],
     ["tierfeed-runtime"],
     [
+        "tierfeed-client",
         "tierfeed-prefetcher",
         "tierfeed-resource-gatherer",
         "tierfeed-transform-worker",

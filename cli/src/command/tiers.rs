@@ -8,7 +8,7 @@ use std::{
 use anyhow::anyhow;
 use tierfeed_core::{
     tier::Kind,
-    units::{Bytes, BytesPerSecond, Nanoseconds},
+    units::{Bytes, BytesPerSecond, Nanoseconds, whole},
 };
 use tierfeed_resource_gatherer::{
     Budget, EmulatedTier, ProbeError, ProbeSettings, Report, Sysroot,
@@ -105,15 +105,6 @@ fn calibrated(path: &Path) -> Option<String> {
         line(place, store.latency_ns.median, store.read_bytes_per_s.median) + &doubt
     }));
     Some(lines.join("\n"))
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a figure is positive and far below 2^53"
-)]
-pub(super) fn whole(figure: f64) -> u64 {
-    figure.max(0.0).round() as u64
 }
 
 fn print(report: &Report, as_json: bool) -> Result<(), Failure> {

@@ -7,8 +7,10 @@
 #[cfg(test)]
 extern crate std;
 
+mod float;
 mod numa;
 mod quantity;
 
+pub use float::{seconds, share, whole};
 pub use numa::{Locality, NumaNode};
 pub use quantity::{Bytes, BytesPerSecond, Nanoseconds, ParseError};

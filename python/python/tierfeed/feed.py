@@ -12,7 +12,7 @@ The rules:
    a batch that is never given back.
 3. When the agent is gone, what it had handed over is delivered and the rest of the epoch is read
    directly; the next epoch tries the agent once more, one that is silent less and less often
-   (`attempts.py`). At the end of an epoch a warning says how much of it was read directly, and why.
+   (`Attempts`). At the end of an epoch a warning says how much of it was read directly, and why.
 4. A feed is iterated once at a time: a batch is handed out once, so two iterations would wait for each
    other's batches. The one that began first ends with an error.
 """
@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 from tierfeed import embedded, environment, program
 from tierfeed._native import (
     AgentConnection,
+    Attempts,
     Batch,
     Bug,
     ColdReader,
@@ -44,7 +45,6 @@ from tierfeed._native import (
     TurnedAway,
 )
 from tierfeed.arguments import own_arguments, refuse_unknown
-from tierfeed.attempts import attempts_at
 from tierfeed.batches import Batches, EpochStep
 from tierfeed.identity import refuse
 from tierfeed.referrers import referrer_of
@@ -81,6 +81,9 @@ Window = Callable[[EpochStep], Iterable[EpochStep]]
 """The batches after one, as many as are worth requesting."""
 
 _feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
+
+# Shared by all feeds of this process that ask for one agent.
+_attempts: dict[str, Attempts] = {}
 
 
 def connect(
@@ -606,7 +609,7 @@ class Feed:
             if holds_all or self._is_lost:
                 return None
             assert self._socket is not None, "it was connected"
-            attempts_at(self._socket).silent()
+            _attempts_at(self._socket).silent()
             raise Gone(f"the agent gave no answer for {patience_s:.0f} s")
         answer = requests.take(place)
         if answer is None and gone is not None and not requests.in_flight:
@@ -725,7 +728,7 @@ class Feed:
         """Tries once to connect, if that is due. An agent with another order than before runs another
         job."""
         assert self._socket is not None
-        attempts, begin_s = attempts_at(self._socket), time.monotonic()
+        attempts, begin_s = _attempts_at(self._socket), time.monotonic()
         if not attempts.is_due(begin_s):
             return Gone("the agent was silent, and is tried again later")
         try:
@@ -818,6 +821,10 @@ class Feed:
         if self._agent is not None:
             self._agent.forget()
         self._reset()
+
+
+def _attempts_at(socket: str) -> Attempts:
+    return _attempts.setdefault(socket, Attempts())
 
 
 def _role_here() -> str:

@@ -10,13 +10,13 @@
 
 use std::{io, sync::Arc};
 
+use tierfeed_client::{PrivatePages, to_usize};
 use tierfeed_core::{batch::SAMPLE_ALIGN, session::Wait, units::Bytes};
 use tierfeed_handoff::{LeasedBatch, NamedDataset, Row as LeasedRow, monotonic_now};
 
 use crate::{
     c_api::{Code, Failure},
-    connection::Connection,
-    memory::{Memory, PrivatePages, to_usize},
+    connection::{Connection, Memory},
 };
 
 const UNLABELLED: i64 = -1;
@@ -144,13 +144,13 @@ impl Staged {
         wanted: &[Wanted],
         mut read: impl FnMut(usize, &mut [u8]) -> Result<bool, Failure>,
     ) -> Result<Self, Failure> {
-        let room = wanted.iter().map(|it| form.room(to_usize(it.len)));
-        let total = room.fold(0_usize, usize::saturating_add);
+        let room = wanted.iter().map(|it| form.room(to_usize(it.len)) as u64);
+        let total = Bytes(room.fold(0, u64::saturating_add));
         let mut pages = PrivatePages::map(total).map_err(|error| no_memory(&error))?;
         let (mut rows, mut end) = (Vec::with_capacity(wanted.len()), 0);
         for (at, it) in wanted.iter().enumerate() {
             let len = to_usize(it.len);
-            if read(at, pages.range(end, len))? {
+            if read(at, pages.range(Bytes(end as u64), it.len))? {
                 let label = it.label.unwrap_or(UNLABELLED);
                 rows.push(Row { sample: it.sample, label, start: end, len });
                 end += form.room(len);

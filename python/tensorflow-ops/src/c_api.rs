@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use crate::memory::Memory;
+use crate::connection::Memory;
 
 /// `TF_UINT8`, `TF_STRING` and `TF_INT64` of `tf_datatype.h`.
 const UINT8: c_int = 4;

@@ -1,47 +1,28 @@
-//! Batches without an agent: read from the cold store into the memory of this process, by the code that the
-//! agent runs; a bucket is read by a child process ([`Reader`]).
+//! Batches without an agent, for the calls of TensorFlow.
 
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use tierfeed_client::{Caller, Patience, ReadFault, Stop, to_usize};
 use tierfeed_core::{
     batch::Stored,
     id::{BatchId, DatasetId, Epoch, Rank, SampleId},
     order::{EpochOrder, Spec},
-    outage::{Failures, Next, Outage},
     session::{Fault, Refusal, Skipped},
-    tier::Speed,
-    units::{Bytes, BytesPerSecond, Nanoseconds},
+    units::{Bytes, Nanoseconds},
 };
-use tierfeed_dataset::{
-    Index,
-    read::FileSource,
-    reader::{Access, Launch, Reader, ReaderError},
-    throttle::Throttle,
-};
-use tierfeed_handoff::{
-    Briefing, Bucket, Explained, LeasedBatch, NamedDataset, OnError, Row as LeasedRow,
-    monotonic_now,
-};
-use tierfeed_transform::{
-    BlockingWorkers, Pipeline,
-    blocking_worker::{self, TransformError},
-    worker_process::Program,
-};
+use tierfeed_handoff::{Briefing, Explained, LeasedBatch, NamedDataset, OnError, Row as LeasedRow};
+use tierfeed_transform::Pipeline;
 
 use crate::{
     batch::{Form, Staged, Wanted},
     c_api::{Code, Failure},
     connection::Connection,
     fields::{Fields, WantedField},
-    memory::to_usize,
     warnings::warn,
 };
-
-/// Files with many samples that stay open between reads.
-const FILES_MAX: usize = 64;
 
 /// The numbers of left-out samples of which the user is warned, as in `tierfeed/skipped.py`.
 const WARNED_AT: [u64; 4] = [1, 10, 100, 1_000];
@@ -49,24 +30,14 @@ const WARNED_AT: [u64; 4] = [1, 10, 100, 1_000];
 /// A reader reads one dataset for one rank and does not distinguish others.
 const OF_THIS_READER: (Rank, DatasetId) = (Rank(0), DatasetId(0));
 
-/// The longest pause of a read that waits before it checks again whether it is still wanted.
-const PAUSE_NS: u64 = 100_000_000;
-
 pub(crate) struct ColdReader {
-    index: Arc<Index>,
-    source: Source,
-    /// Makes rows of the samples; `None` if they come as they are stored.
-    workers: Option<BlockingWorkers>,
+    reader: tierfeed_client::ColdReader,
     /// The fields that are handed out beside the rows.
     fields: Fields,
     on_error: OnError,
-    /// The state of the store for which reads wait.
-    outage: Mutex<Outage>,
     left_out: Mutex<LeftOut>,
     /// The epoch that was read last.
     order: Mutex<Option<(Epoch, Arc<EpochOrder>)>>,
-    /// Emulates a slower cold store.
-    throttle: Option<Mutex<Throttle>>,
     dataset: NamedDataset,
     /// The order of the dataset by itself.
     spec: Spec,
@@ -80,19 +51,6 @@ struct LeftOut {
     read_here: Skipped,
 }
 
-/// How long reads wait for a store that cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
-    OfTheJob,
-    /// The agent has waited already.
-    None,
-}
-
-enum Source {
-    Files(FileSource),
-    Bucket(Box<Mutex<Reader>>),
-}
-
 impl ColdReader {
     /// Opens the dataset of a briefing. A bucket is read by `exe`, the `tierfeed` program, from the first
     /// read on.
@@ -102,61 +60,26 @@ impl ColdReader {
         fields: Vec<WantedField>,
         exe: PathBuf,
     ) -> Result<Self, Failure> {
-        let wrong = |message: String| Failure::new(Code::FailedPrecondition, message);
-        let (path, fingerprint, bucket, emulation) = match dataset.further(briefing) {
-            None => {
-                (&briefing.index_path, briefing.fingerprint, &briefing.bucket, briefing.emulation)
-            }
-            Some(it) => (&it.index_path, it.fingerprint, &it.bucket, it.emulation),
-        };
-        let index = Index::read(path).map_err(|error| wrong(error.to_string()))?;
-        if index.fingerprint() != fingerprint {
-            let path = path.display();
-            return Err(wrong(format!("the index {path} is of another dataset than the job's")));
-        }
-        let index = Arc::new(index);
-        let source = match bucket.clone() {
-            None => Source::Files(FileSource::new(Arc::clone(&index), FILES_MAX)),
-            Some(Bucket { endpoint, region, is_anonymous }) => {
-                let access = Access { endpoint, region, is_anonymous };
-                let launch = Launch { exe: exe.clone(), index: path.clone(), access };
-                Source::Bucket(Box::new(Mutex::new(Reader::new(launch))))
-            }
-        };
-        let throttle = emulation.map(|emulation| {
-            let bandwidth = BytesPerSecond(emulation.bytes_per_s);
-            let latency = Nanoseconds(emulation.latency_ns);
-            Mutex::new(Throttle::new(Speed { latency, bandwidth }))
-        });
+        let reader = tierfeed_client::ColdReader::open(briefing, dataset, exe)
+            .map_err(|error| Failure::new(Code::FailedPrecondition, error.to_string()))?;
         let pipeline = dataset.transform(briefing);
-        let seed = briefing.order.seed;
         Ok(Self {
-            index,
-            source,
-            workers: pipeline.map(|it| BlockingWorkers::new(Program::tierfeed(exe), it, seed)),
+            reader,
             fields: Fields::new(pipeline.and_then(Pipeline::container), fields),
             on_error: briefing.on_error,
-            outage: Mutex::new(Outage::new(briefing.patience())),
             left_out: Mutex::default(),
             order: Mutex::default(),
-            throttle,
             dataset,
             spec: dataset.order(),
         })
     }
 
-    /// How long a sample is in a batch.
-    fn len_of(&self, sample: SampleId) -> Bytes {
-        let stored = self.index.size(sample);
-        self.workers.as_ref().map_or(stored, |workers| Bytes(workers.row_len()))
-    }
-
     /// The length of every sample, if all have the same.
     pub(crate) fn sample_bytes(&self) -> Option<Bytes> {
-        if let Some(workers) = &self.workers {
-            return Some(Bytes(workers.row_len()));
+        if let Some(row_len) = self.reader.row_len() {
+            return Some(row_len);
         }
-        let mut sizes = self.index.sizes();
+        let mut sizes = self.reader.index().sizes();
         let first = sizes.next()?;
         sizes.all(|size| size == first).then_some(first)
     }
@@ -218,86 +141,44 @@ impl ColdReader {
         let (mut stored, mut fields) = (Vec::new(), Vec::new());
         let wanted = samples.iter().map(|sample| Wanted {
             sample: sample.0,
-            label: self.index.label(*sample),
-            len: self.len_of(*sample),
+            label: self.reader.index().label(*sample),
+            len: self.reader.len_of(*sample),
         });
         let wanted: Vec<_> = wanted.collect();
+        let mut reading = self.reader.reading_in_turn();
+        let mut caller = Call(is_wanted);
         let staged = Staged::assemble(form, &wanted, |at, target| {
-            if !is_wanted() {
-                return Err(closed());
-            }
-            let len = self.index.size(samples[at]);
-            self.pause(len, is_wanted)?;
-            let outcome = self.patiently(patience, is_wanted, || match &self.workers {
-                None => self.read_into(&samples[at..], target, is_wanted),
-                Some(workers) => {
-                    stored.resize(to_usize(len), 0);
-                    let read = self.read_into(&samples[at..], &mut stored, is_wanted);
-                    let sample = blocking_worker::Sample {
-                        number: samples[at].0.into(),
-                        epoch: epoch.0,
-                        bytes: &stored,
-                    };
-                    read.and_then(|()| transform(workers, &sample, target, is_wanted))
-                }
-            });
+            let outcome = self.reader.read(
+                &mut reading,
+                (&samples[at..], epoch),
+                (target, &mut stored),
+                patience,
+                &mut caller,
+            );
             match outcome {
                 Ok(()) => {
                     fields.extend(self.fields_of_sample(samples[at], &stored)?);
                     Ok(true)
                 }
-                Err(Stop::Unreadable(fault, message))
+                Err(Stop::Unreadable(ReadFault { fault, message, .. }))
                     if self.on_error != OnError::Fail && fault.is_of_sample() =>
                 {
                     self.leave_out(samples[at], || message);
                     self.check_share(epoch, samples[at], fault).map(|()| false)
                 }
-                Err(Stop::Unreadable(fault, message)) => {
+                Err(Stop::Unreadable(ReadFault { fault, message, .. })) => {
                     Err(self.failure(samples[at], fault, &message))
                 }
-                Err(Stop::NoReader(failure)) => Err(failure),
+                Err(Stop::Interrupted(Closed)) => Err(closed()),
+                Err(Stop::NoReader(error)) => {
+                    Err(Failure::new(Code::Unavailable, error.to_string()))
+                }
+                Err(Stop::NoWorker(error)) => {
+                    Err(Failure::new(Code::FailedPrecondition, error.to_string()))
+                }
             }
         })?;
         Ok(Staged { fields: fields.into(), ..staged })
-    }
-
-    /// Repeats a read while its store cannot be read, for as long as the job says, and warns the user of it.
-    fn patiently(
-        &self,
-        patience: Patience,
-        is_wanted: &dyn Fn() -> bool,
-        mut read: impl FnMut() -> Result<(), Stop>,
-    ) -> Result<(), Stop> {
-        let outage = || self.outage.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut failures = Failures::default();
-        loop {
-            let begun = monotonic_now();
-            let (fault, message) = match read() {
-                Ok(()) => {
-                    if let Some(time) = outage().succeeded(begun, monotonic_now()) {
-                        let seconds = time.0 / 1_000_000_000;
-                        warn(&format!("the cold store can be read again, after {seconds} s"));
-                    }
-                    return Ok(());
-                }
-                Err(Stop::Unreadable(fault, message)) if patience == Patience::OfTheJob => {
-                    (fault, message)
-                }
-                Err(other) => return Err(other),
-            };
-            let now = monotonic_now();
-            let next = outage().failed(&mut failures, fault, now);
-            let Next::Again { pause, is_said } = next else {
-                return Err(Stop::Unreadable(fault, message));
-            };
-            if is_said {
-                warn(&format!(
-                    "the cold store cannot be read, and training waits for it: {message}"
-                ));
-            }
-            let until = Nanoseconds(now.0.saturating_add(pause.0));
-            wait_until(until, is_wanted).map_err(Stop::NoReader)?;
-        }
     }
 
     /// Counts a sample that training goes on without, and warns of the first ones.
@@ -308,7 +189,8 @@ impl ColdReader {
             left_out.all
         };
         if WARNED_AT.contains(&count) {
-            let (SampleId(id), object, reason) = (sample, self.index.object_name(sample), reason());
+            let (SampleId(id), object, reason) =
+                (sample, self.reader.index().object_name(sample), reason());
             let many = if count == 1 { String::new() } else { format!(", the {count}th") };
             warn(&format!("on_error is skip: sample {id}, {object}, is left out ({reason}){many}"));
         }
@@ -363,43 +245,13 @@ impl ColdReader {
             return Ok(Vec::new());
         }
         self.fields.of_sample(stored).map_err(|reason| {
-            let (SampleId(id), object) = (sample, self.index.object_name(sample));
+            let (SampleId(id), object) = (sample, self.reader.index().object_name(sample));
             Failure::new(Code::InvalidArgument, format!("sample {id}, {object}: {reason}"))
         })
     }
 
     pub(crate) fn has_labels(&self) -> bool {
-        self.index.has_labels()
-    }
-
-    fn read_into(
-        &self,
-        samples: &[SampleId],
-        target: &mut [u8],
-        is_wanted: &dyn Fn() -> bool,
-    ) -> Result<(), Stop> {
-        match &self.source {
-            Source::Files(source) => source
-                .read_into(samples[0], target)
-                .map_err(|error| Stop::Unreadable(error.fault(), error.to_string())),
-            Source::Bucket(reader) => {
-                let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
-                let outcome = reader.read_into(samples, target, &mut || is_wanted());
-                outcome.map_err(|error| match error {
-                    ReaderError::Unreadable { fault, message } => Stop::Unreadable(fault, message),
-                    ReaderError::Interrupted => Stop::NoReader(closed()),
-                    error => Stop::NoReader(Failure::new(Code::Unavailable, error.to_string())),
-                })
-            }
-        }
-    }
-
-    /// Waits for as long as an emulated cold store takes for `len` more bytes.
-    fn pause(&self, len: Bytes, is_wanted: &dyn Fn() -> bool) -> Result<(), Failure> {
-        let Some(throttle) = &self.throttle else { return Ok(()) };
-        let now = monotonic_now();
-        let until = throttle.lock().unwrap_or_else(PoisonError::into_inner).reserve(now, len);
-        wait_until(until, is_wanted)
+        self.reader.index().has_labels()
     }
 
     fn failure(&self, SampleId(id): SampleId, fault: Fault, message: &str) -> Failure {
@@ -414,7 +266,7 @@ impl ColdReader {
             | Fault::Poisoned(..) => Code::DataLoss,
             Fault::Io | Fault::NoWorker => Code::Unavailable,
         };
-        let object = self.index.object_name(SampleId(id));
+        let object = self.reader.index().object_name(SampleId(id));
         let what = if fault == Fault::Untransformable { "transform" } else { "read" };
         let message = if message.contains(&object) {
             format!("cannot {what} sample {id}: {message}")
@@ -425,49 +277,31 @@ impl ColdReader {
     }
 }
 
-enum Stop {
-    Unreadable(Fault, String),
-    NoReader(Failure),
-}
+/// A call of TensorFlow, while its dataset is open.
+struct Call<'a>(&'a dyn Fn() -> bool);
 
-fn transform(
-    workers: &BlockingWorkers,
-    stored: &blocking_worker::Sample<'_>,
-    row: &mut [u8],
-    is_wanted: &dyn Fn() -> bool,
-) -> Result<(), Stop> {
-    workers.transform_blocking(stored, row, &mut || is_wanted()).map_err(|error| match error {
-        TransformError::Untransformable(_) | TransformError::Crashed(_) => {
-            Stop::Unreadable(Fault::Untransformable, error.to_string())
-        }
-        TransformError::Interrupted => Stop::NoReader(closed()),
-        error => Stop::NoReader(Failure::new(Code::FailedPrecondition, error.to_string())),
-    })
-}
+struct Closed;
 
-/// Waits for a time, while the batch is wanted.
-fn wait_until(until: Nanoseconds, is_wanted: &dyn Fn() -> bool) -> Result<(), Failure> {
-    loop {
-        let left = until.0.saturating_sub(monotonic_now().0);
-        if left == 0 {
-            return Ok(());
-        }
-        if !is_wanted() {
-            return Err(closed());
-        }
-        sleep(left.min(PAUSE_NS));
+impl Caller for Call<'_> {
+    type Stop = Closed;
+
+    fn check(&mut self) -> Result<(), Closed> {
+        if (self.0)() { Ok(()) } else { Err(Closed) }
+    }
+
+    fn outage_begun(&mut self, why: &str) -> Result<(), Closed> {
+        warn(&format!("the cold store cannot be read, and training waits for it: {why}"));
+        Ok(())
+    }
+
+    fn outage_ended(&mut self, lasted: Nanoseconds) -> Result<(), Closed> {
+        let seconds = lasted.0 / 1_000_000_000;
+        warn(&format!("the cold store can be read again, after {seconds} s"));
+        Ok(())
     }
 }
 
 /// The failure of a call that waits when its dataset is closed.
 pub(crate) fn closed() -> Failure {
     Failure::new(Code::Cancelled, "the dataset was closed")
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "emulates a slow cold store: there is no event to wait for"
-)]
-fn sleep(nanoseconds: u64) {
-    std::thread::sleep(std::time::Duration::from_nanos(nanoseconds));
 }

@@ -45,6 +45,8 @@ pub(crate) struct Lease {
     kind: ReleaseKind,
 }
 
+pub(crate) type Memory = tierfeed_client::Memory<Lease>;
+
 impl Connection {
     pub(crate) fn open(
         socket: &Path,

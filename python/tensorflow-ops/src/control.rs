@@ -10,6 +10,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use tierfeed_client::to_usize;
 use tierfeed_handoff::{Briefing, Hello, NamedDataset, Role};
 
 use crate::{
@@ -18,7 +19,6 @@ use crate::{
     cold::ColdReader,
     feed::{Agent, Feed},
     fields::WantedField,
-    memory::to_usize,
 };
 
 #[derive(Debug, Deserialize)]

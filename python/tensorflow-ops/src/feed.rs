@@ -13,7 +13,6 @@
 //! 6. In the place of a batch of which nothing is left (`on_error: skip`) comes another one of its epoch: all
 //!    ranks have equally many.
 
-mod attempts;
 mod epoch_reads;
 mod live;
 mod requests;
@@ -30,6 +29,7 @@ use std::{
     time::Duration,
 };
 
+use tierfeed_client::{Attempts, Patience};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, Step},
     order::Spec,
@@ -41,7 +41,6 @@ use tierfeed_handoff::{
 };
 
 use self::{
-    attempts::Attempts,
     epoch_reads::{EpochReads, Said},
     live::{Delivery, Live},
     requests::{Requests, Way},
@@ -49,7 +48,7 @@ use self::{
 use crate::{
     batch::{Answer, Copied, Form, Staged},
     c_api::{Code, Failure},
-    cold::{ColdReader, Patience, closed},
+    cold::{ColdReader, closed},
     connection::{Connection, Held},
     warnings::warn,
 };

@@ -4,7 +4,7 @@
 //! process, nothing of it is linked: one library serves every version. `tierfeed/tensorflow/` makes a
 //! `tf.data.Dataset` of the ops, and opens and closes the feeds that they read by ([`control`]).
 //!
-//! A batch goes [`kernels`], [`feed`], hand-off, and back as [`batch::Staged`] over [`memory::Memory`].
+//! A batch goes [`kernels`], [`feed`], hand-off, and back as [`batch::Staged`] over [`connection::Memory`].
 //! There is no thread of its own: calls of TensorFlow wait for the agent in turns, and read from the cold
 //! store what it does not deliver.
 
@@ -17,7 +17,6 @@ mod control;
 mod feed;
 mod fields;
 mod kernels;
-mod memory;
 mod outputs;
 mod warnings;
 

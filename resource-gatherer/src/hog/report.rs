@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 use tierfeed_core::{
     id::NumaNode,
-    units::{Bytes, Nanoseconds},
+    units::{Bytes, Nanoseconds, seconds},
 };
 use tierfeed_numa_memory::Placement;
 
@@ -251,11 +251,6 @@ fn resident(sysroot: Sysroot<'_>) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kibibytes << 10)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]
-pub(super) fn seconds(time: Nanoseconds) -> f64 {
-    time.0 as f64 / 1e9
 }
 
 #[cfg(test)]

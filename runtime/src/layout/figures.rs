@@ -6,7 +6,7 @@
 use tierfeed_core::{
     fleet::schedule::Figures,
     tier::{Kind, Locality, Speed},
-    units::{BytesPerSecond, Nanoseconds},
+    units::{BytesPerSecond, Nanoseconds, whole},
 };
 use tierfeed_prefetcher::tier::Backing;
 use tierfeed_resource_gatherer::{Inventory, classify::Profile};
@@ -89,15 +89,6 @@ fn stated(profile: &Profile, from: String) -> Figures {
         from,
         is_rough: false,
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a figure is positive and far below 2^53"
-)]
-fn whole(figure: f64) -> u64 {
-    figure.max(0.0).round() as u64
 }
 
 #[cfg(test)]

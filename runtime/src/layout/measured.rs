@@ -14,7 +14,7 @@ use std::{
 use tierfeed_core::{
     fleet::schedule::Figures,
     tier::Kind,
-    units::{BytesPerSecond, Nanoseconds},
+    units::{BytesPerSecond, Nanoseconds, whole},
 };
 use tierfeed_dataset::source::{Bucket, Location};
 use tierfeed_resource_gatherer::{
@@ -315,15 +315,6 @@ pub(crate) fn cold_place(source: &Location) -> String {
         Location::Path(path) => without_links(path).display().to_string(),
         source @ Location::Bucket(_) => source.to_string(),
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a figure is positive and far below 2^53"
-)]
-fn whole(figure: f64) -> u64 {
-    figure.max(0.0).round() as u64
 }
 
 #[cfg(test)]

@@ -25,7 +25,10 @@ use prometheus_client::{
     metrics::{MetricType, exemplar::Exemplar},
     registry::{Registry, Unit},
 };
-use tierfeed_core::{session::Waits, units::Nanoseconds};
+use tierfeed_core::{
+    session::Waits,
+    units::{Nanoseconds, seconds},
+};
 use tierfeed_prefetcher::plane::DURATION_BOUNDS;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -162,11 +165,6 @@ impl Families {
         text::encode(&mut text, &registry).expect("writing to a string cannot fail");
         text
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a metric needs no more than 53 bits")]
-fn seconds(time: Nanoseconds) -> f64 {
-    time.0 as f64 / 1e9
 }
 
 #[cfg(test)]

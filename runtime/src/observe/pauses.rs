@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tierfeed_core::{
     session::{LoopLoad, Waits},
-    units::Nanoseconds,
+    units::{Nanoseconds, seconds},
 };
 
 use crate::clock::Elapsed;
@@ -200,10 +200,6 @@ impl PauseEntry {
             ms(self.p99_s)
         )
     }
-}
-
-fn seconds(time: Nanoseconds) -> f64 {
-    std::time::Duration::from_nanos(time.0).as_secs_f64()
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ use serde::Serialize;
 use tierfeed_core::{
     id::{Rank, SampleId},
     session::{DatasetProgress, Fault, Progress, Waits, assignment::Stages},
-    units::{Bytes, Nanoseconds},
+    units::{Bytes, seconds},
 };
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
@@ -456,11 +456,6 @@ fn rank_waits(progress: &Progress) -> Vec<RankWaits> {
         max_s: seconds(waits.max()),
     };
     progress.waits_by_rank.iter().map(of_rank).collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]
-fn seconds(time: Nanoseconds) -> f64 {
-    time.0 as f64 / 1e9
 }
 
 #[cfg(test)]

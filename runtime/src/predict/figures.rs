@@ -6,7 +6,7 @@ use serde::Serialize;
 use tierfeed_core::{
     session::StallBreakdown,
     simulator::{EpochOutcome, Model},
-    units::Nanoseconds,
+    units::{Nanoseconds, seconds, share},
 };
 
 use super::bound::Limit;
@@ -166,20 +166,6 @@ fn times(value: u64, least: u64) -> Option<f64> {
     match (value, least) {
         (0, 0) => Some(1.0),
         (_, 0) => None,
-        _ => Some(ratio(value, least)),
+        _ => Some(share(value, least)),
     }
-}
-
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { ratio(part, whole) }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a prediction needs no more than 53 bits")]
-fn ratio(part: u64, whole: u64) -> f64 {
-    part as f64 / whole as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a prediction needs no more than 53 bits")]
-pub(super) fn seconds(time: Nanoseconds) -> f64 {
-    time.0 as f64 / 1e9
 }

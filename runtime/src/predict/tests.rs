@@ -8,7 +8,7 @@ use tierfeed_core::{
     session::{LookAhead, OnError, Settings, Windows},
     simulator::simulate,
     tier::Buffer,
-    units::Bytes,
+    units::{Bytes, seconds},
 };
 
 use super::*;
@@ -94,7 +94,7 @@ fn on_one_node_the_limit_is_what_the_cache_cannot_hold() {
         assert!((figures.best_hit_ratio - figures.hit_ratio).abs() < 0.01, "{figures:?}");
         let reading = model().cold.bandwidth.time_for(Bytes(figures.minimal_cold_bytes));
         let computing = 40.0 * 0.01;
-        assert!((figures.lower_bound_s - figures::seconds(reading).max(computing)).abs() < 1e-9);
+        assert!((figures.lower_bound_s - seconds(reading).max(computing)).abs() < 1e-9);
     }
     let worse = Prediction::of(&settings(640, 1, 10), policy::Kind::None, &model());
     assert!((worse.epochs[1].figures.cold_to_minimal.unwrap() - 4.0 / 3.0).abs() < 1e-9);

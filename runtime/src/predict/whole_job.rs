@@ -22,12 +22,10 @@ use tierfeed_core::{
         },
     },
     tier::Speed,
-    units::{Bytes, BytesPerSecond},
+    units::{Bytes, BytesPerSecond, seconds},
 };
 
 pub use moment::{Moment, MomentError};
-
-use super::figures::seconds;
 
 /// The links between the nodes, and between all of them and the cold store.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,11 @@
 //! 3. A tier without figures stands where its kind would, but memory before every tier that is slower than
 //!    any memory.
 
-use tierfeed_core::{fleet::schedule::Figures, tier::Kind, units::BytesPerSecond};
+use tierfeed_core::{
+    fleet::schedule::Figures,
+    tier::Kind,
+    units::{BytesPerSecond, whole},
+};
 use tierfeed_resource_gatherer::classify::{Profile, RATIO_MAX, classify};
 
 /// The places of a tier in words; a host has fewer.
@@ -95,13 +99,4 @@ fn unmeasured_reason(tier: &Profile, after: &[Profile]) -> String {
         }
         None => "no figures, so it stands where its kind does".to_owned(),
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a figure is positive and far below 2^53"
-)]
-fn whole(figure: f64) -> u64 {
-    figure.max(0.0).round() as u64
 }

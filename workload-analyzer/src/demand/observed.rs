@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tierfeed_core::units::Nanoseconds;
+use tierfeed_core::units::{Nanoseconds, whole};
 
 use super::plain;
 use crate::Job;
@@ -111,13 +111,4 @@ impl Observed {
 #[expect(clippy::cast_precision_loss, reason = "no run has 2^53 steps")]
 fn double(steps: u64) -> f64 {
     steps as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the time is not negative, and the cast of a float saturates"
-)]
-fn whole(nanoseconds: f64) -> u64 {
-    nanoseconds.round() as u64
 }

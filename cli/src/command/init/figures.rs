@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tierfeed_core::{
     tier::Kind,
-    units::{Bytes, BytesPerSecond, Nanoseconds},
+    units::{Bytes, BytesPerSecond, Nanoseconds, whole},
 };
 use tierfeed_resource_gatherer::{
     Inventory, Report, Sysroot, freshness,
@@ -90,8 +90,6 @@ pub(super) fn measured(tier: &Tier) -> String {
     let mut parts = Vec::new();
     parts.extend(tier.capacity_bytes.map(|bytes| Bytes(bytes).to_string()));
     parts.extend(tier.read_bytes_per_s.map(|rate| format!("reads {}", BytesPerSecond(rate))));
-    parts.extend(
-        tier.idle_latency_ns.map(|ns| format!("latency {}", Nanoseconds(tiers::whole(ns)))),
-    );
+    parts.extend(tier.idle_latency_ns.map(|ns| format!("latency {}", Nanoseconds(whole(ns)))));
     format!("{}: {}", tier.name, parts.join(", "))
 }

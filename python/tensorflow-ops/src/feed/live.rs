@@ -14,8 +14,7 @@ use tierfeed_core::{
 
 use crate::{
     batch::{Answer, Row, Staged},
-    connection::Connection,
-    memory::Memory,
+    connection::{Connection, Memory},
 };
 
 #[derive(Default)]

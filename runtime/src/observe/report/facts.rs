@@ -7,7 +7,7 @@ use tierfeed_core::{
     order::Spec,
     session::{Cycle, EpochProgress, LookAhead, Progress, StallBreakdown, StallCause},
     tier::Kind,
-    units::{Bytes, BytesPerSecond, Nanoseconds},
+    units::{Bytes, BytesPerSecond, Nanoseconds, share},
 };
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
@@ -112,7 +112,7 @@ impl Facts<'_> {
                 tier_read_bytes,
                 tier_written_bytes,
                 hit_ratio: hit_ratio(epoch.cold, epoch.demand),
-                ready_ratio: share(epoch.ready, epoch.demand),
+                ready_ratio: share(epoch.ready.0, epoch.demand.0),
                 stall_s: seconds(epoch.causes.total()) / readers,
                 stall_for_s: self.stall_for(&epoch.causes, readers),
                 minimal_cold_bytes: epoch.demand.0.saturating_sub(avoidable).min(epoch.cold.0),
@@ -262,10 +262,5 @@ impl Facts<'_> {
 
 /// The share of the demand that needed no cold read; 0 without demand.
 fn hit_ratio(cold: Bytes, demand: Bytes) -> f64 {
-    if demand.0 == 0 { 0.0 } else { 1.0 - share(cold, demand).min(1.0) }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]
-fn share(part: Bytes, whole: Bytes) -> f64 {
-    if whole.0 == 0 { 0.0 } else { part.0 as f64 / whole.0 as f64 }
+    if demand.0 == 0 { 0.0 } else { 1.0 - share(cold.0, demand.0).min(1.0) }
 }

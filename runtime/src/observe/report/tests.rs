@@ -7,7 +7,7 @@ use tierfeed_core::{
         Busy, EpochProgress, Form, LookAhead, Progress, Run, StallBreakdown, TransformCount,
     },
     tier::Kind,
-    units::{Bytes, BytesPerSecond},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_dataset::read::page_cache::PageCacheFigures;
 use tierfeed_prefetcher::transforms::Counts;

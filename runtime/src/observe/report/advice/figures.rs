@@ -3,7 +3,7 @@
 use tierfeed_core::{
     session::{Busy, Cycle, EpochProgress, LookAhead, Progress, StallCause},
     tier::Kind,
-    units::{Bytes, BytesPerSecond},
+    units::{Bytes, BytesPerSecond, seconds},
 };
 
 use crate::observe::report::{transform::TransformEntry, verdict::StallSummary};
@@ -107,11 +107,7 @@ impl RunFigures<'_> {
     }
 
     pub(super) fn busy_share(&self, link: &Busy) -> f64 {
-        if self.waiting.wall_s > 0.0 {
-            crate::observe::report::seconds(link.time()) / self.waiting.wall_s
-        } else {
-            0.0
-        }
+        if self.waiting.wall_s > 0.0 { seconds(link.time()) / self.waiting.wall_s } else { 0.0 }
     }
 }
 
@@ -120,7 +116,7 @@ fn used(epoch: &EpochProgress) -> u64 {
 }
 
 pub(super) fn rate(bytes: Bytes, busy: &Busy) -> Option<BytesPerSecond> {
-    let seconds = crate::observe::report::seconds(busy.time());
+    let seconds = seconds(busy.time());
     (bytes.0 > 0 && seconds > 0.0).then(|| per_second(bytes, seconds))
 }
 

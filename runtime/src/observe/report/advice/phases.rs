@@ -7,7 +7,7 @@
 
 use tierfeed_core::{
     session::LookAhead,
-    units::{Bytes, BytesPerSecond},
+    units::{Bytes, BytesPerSecond, seconds},
 };
 
 use super::{
@@ -60,8 +60,8 @@ impl RunFigures<'_> {
         let cycle = self.cycle?;
         let cycles = number(self.demand()) / number(cycle.consumed.0.max(1));
         let waited = self.waited_for_cold();
-        let busy = crate::observe::report::seconds(self.progress.cold_busy.time());
-        let idle_phases = cycles * crate::observe::report::seconds(cycle.idle);
+        let busy = seconds(self.progress.cold_busy.time());
+        let idle_phases = cycles * seconds(cycle.idle);
         let unused = (self.waiting.wall_s - busy).clamp(0.0, idle_phases);
         let avoidable = waited.min(unused);
         let epochs = number(self.progress.epochs.iter().filter(|it| it.batches > 0).count() as u64);
@@ -120,7 +120,7 @@ impl RunFigures<'_> {
     }
 
     fn faster_in_busy_phases(&self, phases: Phases, given: BytesPerSecond) -> Option<Candidate> {
-        let busy = crate::observe::report::seconds(self.cycle?.busy);
+        let busy = seconds(self.cycle?.busy);
         let missing = self.waited_for_cold() * number(given.0) / phases.cycles;
         let needed = per_second(Bytes(whole(busy * number(given.0) + missing)), busy);
         let target = BytesPerSecond(whole(number(needed.0) * MARGIN));

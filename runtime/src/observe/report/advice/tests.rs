@@ -10,7 +10,7 @@ use tierfeed_core::{
     session::{LookAhead, OnError, Progress, Session, Settings, StallBreakdown, Windows},
     simulator::{LinkModel, Machine, Model, Outcome, Pause, simulate_on},
     tier::{Buffer, Kind, Speed},
-    units::Nanoseconds,
+    units::{Nanoseconds, seconds},
 };
 
 use super::*;
@@ -162,7 +162,7 @@ fn progress(settings: &Settings, outcome: &Outcome) -> Progress {
 }
 
 fn stall(outcome: &Outcome) -> f64 {
-    outcome.epochs.iter().map(|epoch| crate::observe::report::seconds(epoch.stall)).sum()
+    outcome.epochs.iter().map(|epoch| seconds(epoch.stall)).sum()
 }
 
 /// Follows each piece of advice by itself. Returns their kinds.

@@ -1,4 +1,4 @@
-//! When an agent that is gone or silent is tried again; `tierfeed/attempts.py` keeps the same rules.
+//! The times at which an agent that is gone or silent is tried again.
 //!
 //! An agent that is gone refuses at once, which costs nothing. One that accepts and is silent costs the time
 //! of an attempt: so attempts are short then, and the time between them doubles.
@@ -18,23 +18,23 @@ const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Attempts {
+pub struct Attempts {
     within: Duration,
     pause: Duration,
     not_before: Nanoseconds,
 }
 
 impl Attempts {
-    pub(super) const NONE: Self =
-        Self { within: FIRST_WITHIN, pause: PAUSE, not_before: Nanoseconds(0) };
+    /// Before the first failure.
+    pub const NONE: Self = Self { within: FIRST_WITHIN, pause: PAUSE, not_before: Nanoseconds(0) };
 
     /// How long the next attempt may take; `None` if it is not due.
-    pub(super) fn due(&self, now: Nanoseconds) -> Option<Duration> {
+    pub fn due(&self, now: Nanoseconds) -> Option<Duration> {
         (now >= self.not_before).then_some(self.within)
     }
 
     /// Notes a failed attempt. One that took long met silence.
-    pub(super) fn failed(&mut self, began: Nanoseconds, now: Nanoseconds) {
+    pub fn failed(&mut self, began: Nanoseconds, now: Nanoseconds) {
         let took = Duration::from_nanos(now.0.saturating_sub(began.0));
         if took >= AGAIN_WITHIN {
             self.silent();
@@ -44,8 +44,14 @@ impl Attempts {
         }
     }
 
-    pub(super) fn silent(&mut self) {
+    /// Notes that the agent does not answer.
+    pub fn silent(&mut self) {
         self.within = AGAIN_WITHIN;
+    }
+
+    /// The time that the next attempt may take.
+    pub fn within(&self) -> Duration {
+        self.within
     }
 }
 
