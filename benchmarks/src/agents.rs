@@ -2,8 +2,7 @@
 //!
 //! The manager is the program itself. Its agents are light: each has a connection of its own over TCP and TLS,
 //! asks for the job, registers what it found, and reports twice a second, but feeds no trainer. All start at
-//! once, as the nodes of a job script do; then all observe pauses at once, and get another schedule. Agents and
-//! manager share the cores of this machine.
+//! once, as the nodes of a job script do. Agents and manager share the cores of this machine.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -27,18 +26,12 @@ use tierfeed_runtime::{
     rpc::client::{Address, Client},
     transport::token::Token,
 };
-use tokio::{sync::Barrier, task::JoinSet};
+use tokio::task::JoinSet;
 
-use self::{
-    light::{Agent, Reports},
-    process::ManagerProcess,
-};
+use self::{light::Agent, process::ManagerProcess};
 
 /// The most seconds until all agents have joined.
 pub const JOINED_WITHIN_S: f64 = 30.0;
-
-/// The most seconds until all have the next schedule; agents report twice a second.
-pub const REVISED_WITHIN_S: f64 = 3.0;
 
 /// The most memory of the manager, in MiB.
 pub const MEMORY_MAX_MIB: f64 = 1_024.0;
@@ -53,7 +46,6 @@ pub struct Settings {
     pub programs: Programs,
     pub folder: PathBuf,
     pub agents: u32,
-    /// Time for which they report before their schedules change.
     pub reporting: Duration,
 }
 
@@ -77,8 +69,6 @@ pub struct Outcome {
     pub report_p99_ms: f64,
     /// The time until `tierfeed status` has its answer.
     pub status_ms: f64,
-    /// Until the last agent had its next schedule.
-    pub revised_s: f64,
 }
 
 impl Outcome {
@@ -88,7 +78,6 @@ impl Outcome {
             .at_most("seconds until all agents joined", self.joined_s, JOINED_WITHIN_S)
             .at_most("MiB of the manager", self.memory_mib, MEMORY_MAX_MIB)
             .at_most("cores of the manager for reports", self.cores, CORES_MAX)
-            .at_most("seconds until all have the next schedule", self.revised_s, REVISED_WITHIN_S)
     }
 }
 
@@ -119,11 +108,9 @@ async fn measure(settings: &Settings, manager: &ManagerProcess) -> anyhow::Resul
     let retries = agents.iter().map(|agent| agent.retries).sum();
     let joining_cpu_s = manager.cpu_s()?;
 
-    let barrier = Arc::new(Barrier::new(agents.len() + 1));
     let mut reporting = JoinSet::new();
     for agent in agents {
-        let (barrier, length) = (Arc::clone(&barrier), settings.reporting);
-        reporting.spawn(agent.report(length, barrier));
+        reporting.spawn(agent.report(settings.reporting));
     }
     let (cpu_before, at) = (manager.cpu_s()?, now());
     let half = settings.reporting / 2;
@@ -133,11 +120,8 @@ async fn measure(settings: &Settings, manager: &ManagerProcess) -> anyhow::Resul
     let reported_s = at.elapsed().as_secs_f64();
     let cores = (manager.cpu_s()? - cpu_before) / reported_s;
     let memory_mib = manager.memory_mib()?;
-    // All of them observe pauses from here on.
-    barrier.wait().await;
-    let reports = reporting.join_all().await.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
-    let times: Vec<f64> = reports.iter().flat_map(|it| it.times_ms.iter().copied()).collect();
-    let revised = reports.iter().map(|it: &Reports| it.revised.as_secs_f64());
+    let times = reporting.join_all().await.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let times: Vec<f64> = times.into_iter().flatten().collect();
     let of = |values: &[f64], percent| percentile(values, percent).context("no agent reported");
     Ok(Outcome {
         agents: settings.agents,
@@ -151,7 +135,6 @@ async fn measure(settings: &Settings, manager: &ManagerProcess) -> anyhow::Resul
         report_ms: of(&times, 50)?,
         report_p99_ms: of(&times, 99)?,
         status_ms,
-        revised_s: revised.fold(0.0, f64::max),
     })
 }
 
@@ -202,6 +185,5 @@ pub fn table(outcome: &Outcome) -> String {
         outcome.reports_per_s, outcome.cores, outcome.report_ms, outcome.report_p99_ms
     ));
     line(format!("status       {:.1} ms", outcome.status_ms));
-    line(format!("next schedule of all  {:.2} s", outcome.revised_s));
     text
 }

@@ -2,8 +2,8 @@
 //!
 //! A schedule ([`schedule`]) is small because an agent expands it itself: order and policy are the same
 //! for all nodes; the tiers, their use and the depths follow from what the node found. The fleet decides
-//! which agent works as which node, when a silent node counts as lost, how many chunks of CXL memory its
-//! workloads may hold, and which generation of its schedule a node works by.
+//! which agent works as which node, when a silent node counts as lost, and how many chunks of CXL memory its
+//! workloads may hold. Later generations of a schedule are made by its node ([`revision`]), which tells them.
 //!
 //! An agent states which node it works as: numbers are never assigned by order of arrival, because
 //! trainers get theirs from their launcher. A node is also identified by its `home` (the run
@@ -50,7 +50,7 @@ use self::{
     schedule::{Offer, Schedule},
 };
 use crate::{
-    id::{Epoch, NodeId},
+    id::NodeId,
     order::Spec,
     retention::{partition::Membership, policy},
     session::Observed,
@@ -104,8 +104,6 @@ pub struct Node {
     pub schedule: Schedule,
     pub progress: Progress,
     pub observed: Option<Observed>,
-    /// The values that its schedule sets, and the bounds of later generations.
-    held: revision::Held,
     pub lent: Ledger,
     pub state: State,
     heard_at: Nanoseconds,
@@ -211,24 +209,16 @@ impl Fleet {
         }
     }
 
-    /// Records what a node observed, and revises its schedule if that asks for another one. `generation` is
-    /// that of the schedule that the node got last; a later schedule, if there is one, is returned.
-    pub fn handle_observed(
-        &mut self,
-        id: NodeId,
-        generation: u32,
-        observed: Observed,
-    ) -> Option<Schedule> {
-        let node = self.nodes.get_mut(&id)?;
-        let next = Epoch(observed.planned.0.saturating_add(1));
-        if next.0 < self.settings.order.epochs
-            && let Some(revision) = node.held.revise(&observed)
-        {
-            revision.apply(&mut node.schedule, next);
+    /// Records what a node observed, and the schedule by which it works if that is another generation than the one
+    /// known here.
+    pub fn handle_observed(&mut self, id: NodeId, observed: Observed, schedule: Option<Schedule>) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        node.observed = Some(observed);
+        let is_other = |it: &Schedule| it.generation != node.schedule.generation;
+        if let Some(schedule) = schedule.filter(is_other) {
+            node.schedule = schedule;
             self.notices.push_back(Notice::Revised { node: id });
         }
-        node.observed = Some(observed);
-        (node.schedule.generation != generation).then(|| node.schedule.clone())
     }
 
     /// Records what a node says of itself as a peer. Returns what it has to know of the others; `None` if
@@ -363,7 +353,6 @@ impl Fleet {
             schedule: schedule.clone(),
             progress,
             observed: None,
-            held: revision::Held::of(&schedule, self.settings.order.start.epoch),
             lent,
             state: State::Alive,
             heard_at: now,

@@ -284,10 +284,7 @@ impl Agent {
             }
             Event::Worked(finished) => self.session.finish(finished, self.clock.now()),
             Event::Client(event) => self.apply_client(event),
-            Event::Manager(FromManager::Direction(direction, schedule)) => {
-                schedule.into_iter().for_each(|schedule| self.reschedule(*schedule));
-                self.follow(direction);
-            }
+            Event::Manager(FromManager::Direction(direction)) => self.follow(direction),
             Event::Manager(FromManager::Loan(answer)) => self.apply_loan_answer(answer),
             Event::Manager(FromManager::Peers(peers)) => self.follow_peers(*peers),
             Event::Manager(FromManager::Secret(secret)) => self.join_peers(&secret),
@@ -344,7 +341,6 @@ impl Agent {
         let points = schedule.points();
         tracing::info!(generation, epoch = from.0, ?points, reason, "next schedule");
         self.tell(SessionEvent::Scheduled { generation, from, points });
-        self.schedules.push(&schedule);
         self.assignment.schedule = schedule;
     }
 
@@ -399,11 +395,15 @@ impl Agent {
         );
         let observed = Box::new(self.session.observed());
         self.measure_peers(observed.cold.rate());
+        if let Some(next) = self.schedules.next(&self.assignment.schedule, &observed) {
+            self.reschedule(next);
+        }
         // If the queue is full, the next report replaces this one.
         let _ = self.manager.try_send(ToManager::Report(
             Box::new(progress),
             available.map(Box::new),
             observed,
+            Box::new(self.assignment.schedule.clone()),
         ));
         if let Some(peers) = &self.peers {
             let report = Box::new(peers.report(self.session.divided()));

@@ -355,19 +355,16 @@ impl Manager {
     }
 
     fn report(&mut self, report: Report, now: Nanoseconds) -> Answer {
-        let Report { node, incarnation, progress, available, observed } = report;
+        let Report { node, incarnation, progress, available, observed, schedule } = report;
         let direction = self.fleet.handle_progress(node, incarnation, progress.clone(), now);
-        let schedule = match (direction, observed) {
-            (Direction::Continue, Some((observed, generation))) => {
-                self.note_told(node, &progress);
-                self.fleet.handle_observed(node, generation, *observed)
-            }
-            _ => None,
-        };
+        if let (Direction::Continue, Some(observed)) = (direction, observed) {
+            self.note_told(node, &progress);
+            self.fleet.handle_observed(node, *observed, schedule.map(|it| *it));
+        }
         if let (Direction::Continue | Direction::Drain, Some(it)) = (direction, available) {
             self.available.insert(node, (it, now));
         }
-        Answer::Reply(direction, schedule.map(Box::new))
+        Answer::Direction(direction)
     }
 
     /// The answer to a node that reports the generation it knows: all nodes if there is a later generation,

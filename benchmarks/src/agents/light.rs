@@ -1,9 +1,6 @@
 //! An agent without trainers.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use tierfeed_core::{
@@ -13,7 +10,7 @@ use tierfeed_core::{
     },
     id::{Epoch, NodeId},
     retention::in_place::Pace,
-    session::{Cycle, Observed, ObservedLink, Supply},
+    session::{Observed, ObservedLink, Supply},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -25,10 +22,7 @@ use tierfeed_runtime::{
     },
     transport::token::Token,
 };
-use tokio::{
-    sync::Barrier,
-    time::{MissedTickBehavior, interval_at, sleep},
-};
+use tokio::time::{MissedTickBehavior, interval_at, sleep};
 
 const REPORT_EVERY: Duration = Duration::from_millis(500);
 
@@ -36,8 +30,6 @@ const RETRY_AFTER: Duration = Duration::from_millis(250);
 
 /// Attempts to connect, [`RETRY_AFTER`] apart.
 const TRIES: u32 = 240;
-
-const REVISED_WITHIN: Duration = Duration::from_secs(30);
 
 const SECOND: Nanoseconds = Nanoseconds(1_000_000_000);
 
@@ -48,12 +40,6 @@ pub(super) struct Agent {
     pub(super) joined: Duration,
     /// Connections that failed before.
     pub(super) retries: u64,
-}
-
-pub(super) struct Reports {
-    pub(super) times_ms: Vec<f64>,
-    /// Time until it had its next schedule.
-    pub(super) revised: Duration,
 }
 
 impl Agent {
@@ -87,12 +73,8 @@ impl Agent {
         Ok(client)
     }
 
-    /// Reports for `length`, meets the others, and reports pauses until it has another schedule.
-    pub(super) async fn report(
-        self,
-        length: Duration,
-        all: Arc<Barrier>,
-    ) -> anyhow::Result<Reports> {
+    /// Reports for `length`; returns how long each report took, in milliseconds.
+    pub(super) async fn report(self, length: Duration) -> anyhow::Result<Vec<f64>> {
         let mut times_ms = Vec::new();
         // Agents start at any moment of a period.
         let offset = REPORT_EVERY.mul_f64(f64::from(self.node.0 % 97) / 97.0);
@@ -101,32 +83,14 @@ impl Agent {
         let until = now() + length;
         while now() < until {
             ticks.tick().await;
-            let (_, took) = self.tell(observed(None)).await?;
-            times_ms.push(took.as_secs_f64() * 1e3);
+            let began = now();
+            let incarnation = u64::from(self.node.0) + 1;
+            let report = Report::of_progress(self.node, incarnation, Progress::default());
+            let report = Report { observed: Some(Box::new(observed())), ..report };
+            self.client.report(report).await.with_context(|| format!("agent {}", self.node.0))?;
+            times_ms.push(began.elapsed().as_secs_f64() * 1e3);
         }
-        all.wait().await;
-        let began = now();
-        let pauses = Cycle { consumed: Bytes(2_500_000_000), busy: SECOND, idle: SECOND };
-        while began.elapsed() < REVISED_WITHIN {
-            ticks.tick().await;
-            let (generation, _) = self.tell(observed(Some(pauses))).await?;
-            if generation > 0 {
-                return Ok(Reports { times_ms, revised: began.elapsed() });
-            }
-        }
-        anyhow::bail!("agent {}: no other schedule within {REVISED_WITHIN:?}", self.node.0)
-    }
-
-    /// Reports once; returns the generation of the schedule that came back, 0 without one.
-    async fn tell(&self, observed: Observed) -> anyhow::Result<(u32, Duration)> {
-        let began = now();
-        let (node, incarnation) = (self.node, u64::from(self.node.0) + 1);
-        let (progress, available) = (Progress::default(), None);
-        let observed = Some((Box::new(observed), 0));
-        let report = Report { node, incarnation, progress, available, observed };
-        let (_, schedule) =
-            self.client.report(report).await.with_context(|| format!("agent {}", node.0))?;
-        Ok((schedule.map_or(0, |it| it.generation), began.elapsed()))
+        Ok(times_ms)
     }
 }
 
@@ -155,7 +119,7 @@ fn offer() -> Offer {
     Offer { tiers: vec![memory, card], cold: figures(1_300_000_000), transform: None }
 }
 
-fn observed(cycle: Option<Cycle>) -> Observed {
+fn observed() -> Observed {
     let cold = BytesPerSecond(1_300_000_000);
     let supply = Supply {
         epoch: Bytes(100_000_000_000),
@@ -173,5 +137,13 @@ fn observed(cycle: Option<Cycle>) -> Observed {
     };
     let (planned, tiers) = (Epoch(1), vec![link, link]);
     let transforms = Default::default();
-    Observed { planned, cold: link, tiers, transforms, load: None, cycle, supply: Some(supply) }
+    Observed {
+        planned,
+        cold: link,
+        tiers,
+        transforms,
+        load: None,
+        cycle: None,
+        supply: Some(supply),
+    }
 }

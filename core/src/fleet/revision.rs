@@ -9,7 +9,8 @@
 //! memory was laid out for: an arena does not grow. Threads that read the cold store are as many as at first; the
 //! window of their reads follows what the session tries itself.
 //!
-//! The manager revises the schedules of a run, and the simulator those of a simulated one, by the same rules.
+//! It follows from the figures of one node, so each agent decides it for itself and tells the manager; the simulator
+//! decides by the same rules.
 
 use alloc::{format, string::String, vec::Vec};
 use core::num::NonZeroU32;
@@ -47,7 +48,7 @@ pub struct Revision {
 }
 
 impl Revision {
-    pub(super) fn apply(self, schedule: &mut Schedule, from: Epoch) {
+    fn apply(self, schedule: &mut Schedule, from: Epoch) {
         let Self { points: SetPoints { room, depth }, depth_reason, reason } = self;
         schedule.generation += 1;
         schedule.first_epoch = from;
@@ -228,8 +229,25 @@ impl Held {
         }
     }
 
-    /// Returns the next generation, for the epoch after those that are planned, if the observations ask for
-    /// one.
+    /// The next generation of `schedule`, in a job of so many epochs, if the observations ask for one.
+    pub fn next(
+        &mut self,
+        schedule: &Schedule,
+        epochs: u32,
+        observed: &Observed,
+    ) -> Option<Schedule> {
+        let next = Epoch(observed.planned.0 + 1);
+        if next.0 >= epochs {
+            return None;
+        }
+        let revision = self.revise(observed)?;
+        let mut schedule = schedule.clone();
+        revision.apply(&mut schedule, next);
+        Some(schedule)
+    }
+
+    /// Returns what the next generation sets, for the epoch after those that are planned, if the observations ask
+    /// for one.
     pub fn revise(&mut self, observed: &Observed) -> Option<Revision> {
         let depth = self.other_depth(observed);
         let room = self.other_room(observed);

@@ -3,10 +3,12 @@ use alloc::{collections::BTreeMap, string::String, vec};
 use proptest::prelude::*;
 
 use super::{
+    revision::Held,
     schedule::{Device, Figures, FoundTier, LinkWindows, Location, Role, ScheduledTier},
     *,
 };
 use crate::{
+    id::Epoch,
     order::{FurtherDatasets, Position, Shuffle, World},
     retention::in_place::Pace,
     session::{Cycle, ObservedLink, Supply},
@@ -163,26 +165,31 @@ fn observed(planned: u32) -> Observed {
 }
 
 #[test]
-fn a_node_gets_the_next_generation_once_and_again_until_it_has_it() {
+fn a_node_revises_its_schedule_once_and_says_so_until_the_fleet_knows() {
     let mut fleet = fleet_of(1);
     join(&mut fleet, 0, 10, 1).unwrap();
-    let node = NodeId(0);
-    let next = fleet.handle_observed(node, 0, observed(0)).unwrap();
+    let first = fleet.nodes().next().unwrap().1.schedule.clone();
+    let mut held = Held::of(&first, Epoch(0));
+    let next = held.next(&first, 2, &observed(0)).unwrap();
     assert_eq!((next.generation, next.first_epoch), (1, Epoch(1)));
     assert!(next.look_ahead > Bytes(1_000 * CHUNK.0) && !next.reason.is_empty());
-    assert_eq!(Schedule { generation: 0, ..schedule() }.tiers, next.tiers, "they stand");
+    assert_eq!(first.tiers, next.tiers, "they stand");
+    assert_eq!(held.next(&next, 2, &observed(0)), None);
+    let node = NodeId(0);
+    for _ in 0..2 {
+        fleet.handle_observed(node, observed(0), Some(next.clone()));
+    }
     assert_eq!(fleet.poll_notice(), Some(Notice::Revised { node }));
-    let again = fleet.handle_observed(node, 0, observed(0));
-    assert_eq!(again, Some(next), "the reply was lost");
-    assert_eq!(fleet.handle_observed(node, 1, observed(0)), None);
     assert_eq!(fleet.poll_notice(), None);
+    assert_eq!(fleet.nodes().next().unwrap().1.schedule, next);
 }
 
 #[test]
 fn after_the_last_epoch_is_planned_no_schedule_changes() {
     let mut fleet = fleet_of(1);
     join(&mut fleet, 0, 10, 1).unwrap();
-    assert_eq!(fleet.handle_observed(NodeId(0), 0, observed(1)), None, "of two epochs");
+    let first = fleet.nodes().next().unwrap().1.schedule.clone();
+    assert_eq!(Held::of(&first, Epoch(0)).next(&first, 2, &observed(1)), None, "of two epochs");
 }
 
 #[test]

@@ -302,11 +302,9 @@ async fn with_heartbeats<T>(
             done = &mut work => return Ok(done.expect("a scan of images does not panic")),
             () = tokio::time::sleep(HEARTBEAT_EVERY) => {
                 match client.report(nothing()).await {
-                    Ok((Direction::Drain | Direction::Superseded, _)) => {
-                        return Err(AgentError::Ended);
-                    }
+                    Ok(Direction::Drain | Direction::Superseded) => return Err(AgentError::Ended),
                     // After a restart of the manager, the first report behind the scan registers again.
-                    Ok((Direction::Continue | Direction::Unknown, _)) => (),
+                    Ok(Direction::Continue | Direction::Unknown) => (),
                     Err(error) => tracing::debug!(%error, "a heartbeat during a scan of images"),
                 }
             }

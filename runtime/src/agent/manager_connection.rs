@@ -40,7 +40,8 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) enum ToManager {
-    Report(Box<Progress>, Option<Box<Available>>, Box<Observed>),
+    /// With the schedule by which the node works.
+    Report(Box<Progress>, Option<Box<Available>>, Box<Observed>, Box<Schedule>),
     Ask(u32),
     Return(u32),
     Peers(Box<PeerReport>),
@@ -50,8 +51,8 @@ pub(super) enum ToManager {
 
 #[derive(Debug)]
 pub(super) enum FromManager {
-    /// Whether to continue, and the next generation of the schedule.
-    Direction(Direction, Option<Box<Schedule>>),
+    /// Whether to continue.
+    Direction(Direction),
     /// Whether memory may be lent. Without a manager every request is granted.
     Loan(Result<(), String>),
     Peers(Box<Peers>),
@@ -83,7 +84,7 @@ impl ManagerHandle {
             lent: 0,
             reported: 0,
             outage: None,
-            generation,
+            known: generation,
         };
         Self { sender, receiver, task: tokio::spawn(connection.run(inbox, outbox)) }
     }
@@ -138,8 +139,8 @@ struct ManagerConnection {
     /// Chunks that the manager knows of; changes during an outage are reported afterwards.
     reported: u32,
     outage: Option<Outage>,
-    /// Of the schedule that the manager sent last.
-    generation: u32,
+    /// The generation of this node's schedule that the manager knows.
+    known: u32,
 }
 
 impl ManagerConnection {
@@ -151,8 +152,8 @@ impl ManagerConnection {
         while let Some(message) = inbox.recv().await {
             drill::pass("link");
             let answer = match message {
-                ToManager::Report(progress, available, observed) => {
-                    self.report(*progress, available, observed).await
+                ToManager::Report(progress, available, observed, schedule) => {
+                    self.report(*progress, available, observed, schedule).await
                 }
                 ToManager::Ask(chunks) => Some(FromManager::Loan(self.ask(chunks).await)),
                 ToManager::Peers(report) => self.peers(*report).await,
@@ -176,22 +177,22 @@ impl ManagerConnection {
         progress: Progress,
         available: Option<Box<Available>>,
         observed: Box<Observed>,
+        schedule: Box<Schedule>,
     ) -> Option<FromManager> {
         if self.is_backing_off() {
             return None;
         }
         let (node, incarnation) = (self.node, self.agent.incarnation);
-        let observed = Some((observed, self.generation));
-        let report = Report { node, incarnation, progress, available, observed };
+        let (observed, generation) = (Some(observed), schedule.generation);
+        let schedule = (generation != self.known).then_some(schedule);
+        let report = Report { node, incarnation, progress, available, observed, schedule };
         let answer = self.client.report(report).await;
         match self.note_answer(answer)? {
-            Ok((Direction::Unknown, _)) => self.register_again().await,
-            Ok((direction, schedule)) => {
+            Ok(Direction::Unknown) => self.register_again().await,
+            Ok(direction) => {
+                self.known = generation;
                 self.reconcile_loans().await;
-                if let Some(schedule) = &schedule {
-                    self.generation = schedule.generation;
-                }
-                Some(FromManager::Direction(direction, schedule))
+                Some(FromManager::Direction(direction))
             }
             Err(error) => {
                 tracing::warn!(%error, "the manager refuses a report");
@@ -224,8 +225,8 @@ impl ManagerConnection {
         match self.note_answer(answer)? {
             Ok(assignment) => {
                 tracing::info!("registered with the manager again");
-                // What this node works by stands, until the new manager makes another schedule.
-                self.generation = assignment.schedule.generation;
+                // What this node works by stands; the next report tells it.
+                self.known = assignment.schedule.generation;
                 self.reported = 0;
                 self.reconcile_loans().await;
                 None
@@ -234,7 +235,7 @@ impl ManagerConnection {
                 tracing::warn!(%error, "the manager does not take this agent again");
                 let is_over = error.remedy() == Remedy::Gone;
                 let direction = if is_over { Direction::Drain } else { Direction::Superseded };
-                Some(FromManager::Direction(direction, None))
+                Some(FromManager::Direction(direction))
             }
         }
     }

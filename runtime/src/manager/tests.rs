@@ -1,7 +1,9 @@
 use tierfeed_core::{
     fleet::{Direction, Progress, Registration},
+    id::Epoch,
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::policy,
+    session::{Observed, ObservedLink},
     units::Bytes,
 };
 
@@ -71,6 +73,18 @@ fn left(host: u64) -> Available {
     Available { host: Bytes(host), cgroup, nodes_free, pressure, load, disks }
 }
 
+fn nothing_observed() -> Observed {
+    Observed {
+        planned: Epoch(0),
+        cold: ObservedLink::default(),
+        tiers: Vec::new(),
+        transforms: Default::default(),
+        load: None,
+        cycle: None,
+        supply: None,
+    }
+}
+
 fn told(incarnation: u64, host: Option<u64>) -> Report {
     let available = host.map(|host| Box::new(left(host)));
     Report { available, ..Report::of_progress(NodeId(0), incarnation, Progress::default()) }
@@ -104,7 +118,7 @@ async fn status_shows_what_the_node_told_last_and_nothing_of_a_process_that_is_g
 
     client.register(&agent(2)).await.unwrap();
     assert_eq!(shown(&client).await, None, "another process told that");
-    let (direction, _) = client.report(told(1, Some(9))).await.unwrap();
+    let direction = client.report(told(1, Some(9))).await.unwrap();
     assert_eq!((direction, shown(&client).await), (Direction::Superseded, None));
     client.report(told(2, Some(40))).await.unwrap();
     client.drained(node, 1, progress.clone()).await.unwrap();
@@ -112,6 +126,30 @@ async fn status_shows_what_the_node_told_last_and_nothing_of_a_process_that_is_g
     client.drained(node, 2, progress).await.unwrap();
     assert_eq!(shown(&client).await, None, "it ended");
     client.drain().await.unwrap();
+    manager.await.unwrap().unwrap();
+}
+
+/// As after a restart of the manager, which begins with the first generation again.
+#[tokio::test]
+async fn a_manager_takes_over_the_schedule_by_which_a_node_works() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let (trigger, shutdown) = shutdown::channel();
+    let marker = directory.path().join("begun");
+    let manager = Manager::start(settings(marker), Listener::unix(&socket).unwrap(), shutdown);
+    let manager = tokio::spawn(manager.run());
+    let client = Client::connect(&Address::Unix(socket), None).await.unwrap();
+    let first = client.register(&agent(1)).await.unwrap().schedule;
+    let depth = first.depth + 1;
+    let schedule = Schedule { generation: 3, depth, ..first };
+    for revised in [Some(schedule), None] {
+        let (observed, schedule) = (Some(Box::new(nothing_observed())), revised.map(Box::new));
+        client.report(Report { observed, schedule, ..told(1, None) }).await.unwrap();
+        let shown = &client.status().await.unwrap().joined[0].schedule;
+        assert_eq!((shown.generation, shown.staged_batches), (3, depth));
+    }
+    trigger.pull();
+    client.drained(NodeId(0), 1, Progress::default()).await.unwrap();
     manager.await.unwrap().unwrap();
 }
 

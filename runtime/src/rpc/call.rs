@@ -34,7 +34,7 @@ pub(crate) enum Call {
     Index { offset: u64 },
     /// Takes an agent in. Answered with an [`Assignment`].
     Register(Box<Registration>),
-    /// Answered with a [`Direction`], and the next [`Schedule`] of the node if there is one.
+    /// Answered with a [`Direction`].
     Report(Box<Report>),
     /// The agent ends now.
     Drained { node: NodeId, incarnation: u64, progress: Progress },
@@ -81,15 +81,16 @@ pub struct Report {
     pub progress: Progress,
     /// `None` where the node could not tell.
     pub available: Option<Box<Available>>,
-    /// With the generation of the schedule that the node got last.
-    pub observed: Option<(Box<Observed>, u32)>,
+    pub observed: Option<Box<Observed>>,
+    /// That by which the node works, if the manager does not know it yet.
+    pub schedule: Option<Box<Schedule>>,
 }
 
 impl Report {
     /// Tells no more than that the node is there.
     #[must_use]
     pub fn of_progress(node: NodeId, incarnation: u64, progress: Progress) -> Self {
-        Self { node, incarnation, progress, available: None, observed: None }
+        Self { node, incarnation, progress, available: None, observed: None, schedule: None }
     }
 }
 
@@ -100,7 +101,7 @@ pub(crate) enum Answer {
     Job(JobText),
     Index(IndexPart),
     Assignment(Box<Assignment>),
-    Reply(Direction, Option<Box<Schedule>>),
+    Direction(Direction),
     Peers(PeersAnswer),
     Done,
     Status(Box<JobStatus>),

@@ -9,10 +9,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tierfeed_core::{
-    fleet::{
-        Assignment, Direction, Progress, Registration, members::PeerReport, schedule::Schedule,
-        training::Stage,
-    },
+    fleet::{Assignment, Direction, Progress, Registration, members::PeerReport, training::Stage},
     id::NodeId,
 };
 use tonic::{
@@ -163,16 +160,12 @@ impl Client {
         self.call(Call::Register(Box::new(agent.clone()))).await
     }
 
-    /// Reports how far a node is. Returns what it is to do, and the next generation of its schedule, if there is
-    /// one.
+    /// Reports how far a node is. Returns what it is to do.
     ///
     /// # Errors
     ///
     /// [`CallError`]
-    pub async fn report(
-        &self,
-        report: Report,
-    ) -> Result<(Direction, Option<Box<Schedule>>), CallError> {
+    pub async fn report(&self, report: Report) -> Result<Direction, CallError> {
         self.call(Call::Report(Box::new(report))).await
     }
 
