@@ -13,7 +13,7 @@ use std::{
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use tierfeed_core::{
     batch::Batch,
-    fleet::launch::Post,
+    fleet::launch::JobWorld,
     id::{BatchId, Epoch, LeaseId, Rank, SampleId, Step},
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
     tier::Locality,
@@ -33,7 +33,7 @@ fn hand_off(criterion: &mut Criterion) {
     let path = directory.path().join("run/agent.sock");
     let (sender, events) = mpsc::channel();
     let report = Box::new(move |event| drop(sender.send(event)));
-    let post = Post {
+    let post = JobWorld {
         world: World { nodes: 1, ranks_per_node: 1 },
         nodes_at: String::new(),
         ranks_per_node_at: String::new(),

@@ -44,7 +44,7 @@ use tierfeed_core::{
     id::{Epoch, NodeId, SampleId},
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::{
-        in_place::{Pace, SampleLengths, Verified},
+        in_place::{SampleLengths, SpeedOrigin, Verified},
         partition::{Member, Membership, Partition},
         policy,
         replay::Replay,
@@ -54,7 +54,7 @@ use tierfeed_core::{
     tier::{Buffer, Kind, Speed},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-use tierfeed_runtime::schedule::{self, Terms};
+use tierfeed_runtime::schedule::{self, ScheduleInputs};
 
 const SAMPLES: u32 = 20_000;
 const EPOCHS: u32 = 3;
@@ -238,7 +238,7 @@ fn found(kind: Kind) -> FoundTier {
             from: "bench".to_owned(),
             is_rough: false,
         },
-        pace: Pace::Own,
+        pace: SpeedOrigin::Own,
         reads: None,
         writes: None,
     }
@@ -250,7 +250,7 @@ fn registrations(criterion: &mut Criterion) {
     let order = order(14_000_000, 90, World { nodes: NODES, ranks_per_node: 8 });
     let policy = policy::Kind::Gap;
     let settings = fleet::Settings { order, policy, lost_after: Nanoseconds(10_000_000_000) };
-    let terms = Terms {
+    let inputs = ScheduleInputs {
         ranks: 8,
         batch: Bytes::mib(32),
         batch_samples: 256,
@@ -264,7 +264,7 @@ fn registrations(criterion: &mut Criterion) {
         stay: policy.stay(order.shuffle),
         verified: Verified::Never,
         lengths: SampleLengths::Several,
-        wishes: BTreeMap::new(),
+        modes: BTreeMap::new(),
         limits_writes: false,
         look_ahead: LookAhead::Auto,
         phases: None,
@@ -284,7 +284,7 @@ fn registrations(criterion: &mut Criterion) {
         let mut fleet = Fleet::new(settings);
         for node in 0..NODES {
             let registration = agent(node);
-            let schedule = schedule::of(&terms, &registration.offer).expect("a batch fits");
+            let schedule = schedule::of(&inputs, &registration.offer).expect("a batch fits");
             let assignment = fleet.handle_registration(registration, schedule, Nanoseconds(0));
             std::hint::black_box(assignment.expect("the world has this node"));
         }

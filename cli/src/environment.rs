@@ -16,7 +16,7 @@ use tierfeed_core::{
     units::Bytes,
 };
 #[cfg(debug_assertions)]
-use tierfeed_numa_memory::drill;
+use tierfeed_numa_memory::failpoint;
 use tierfeed_runtime::{
     dataset::{
         image_sizes::ImageSizeCache, index_cache::IndexCache,
@@ -432,12 +432,12 @@ pub(crate) fn terminal() -> Terminal {
     Terminal { kind: variable("TERM"), is_colourless: variable("NO_COLOR").is_some() }
 }
 
-/// Arms a panic at a point that a test names as POINT or POINT:PASSES ([`drill`]).
+/// Arms a panic at a point that a test names as POINT or POINT:PASSES ([`failpoint`]).
 #[cfg(debug_assertions)]
 pub(crate) fn arm_drill() {
     let Some(text) = variable("TIERFEED_DRILL") else { return };
     let (place, passes) = text.split_once(':').unwrap_or((&text, "0"));
-    drill::arm(place.to_owned(), passes.parse().unwrap_or(0));
+    failpoint::arm(place.to_owned(), passes.parse().unwrap_or(0));
 }
 
 pub(crate) fn log_filter() -> Option<String> {

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow};
 use tierfeed_core::{
-    fleet::{self, launch::Post},
+    fleet::{self, launch::JobWorld},
     order::{Spec, World},
     units::{Bytes, Nanoseconds},
 };
@@ -20,7 +20,7 @@ use tierfeed_runtime::{
     manager,
     rpc::call::JobText,
     run_dir::{RunDir, start_marker::StartMarker},
-    schedule::Terms,
+    schedule::ScheduleInputs,
 };
 use tierfeed_workload_analyzer::{
     Job,
@@ -70,7 +70,7 @@ impl JobFile {
         Ok(Self { path, ..self })
     }
 
-    pub(crate) fn post(&self) -> Post {
+    pub(crate) fn post(&self) -> JobWorld {
         self.job.post(&self.text, &self.path)
     }
 
@@ -95,7 +95,7 @@ pub(crate) struct IndexedJob {
     index_file: PathBuf,
     catalog: Catalog,
     order: Spec,
-    terms: Terms,
+    inputs: ScheduleInputs,
 }
 
 /// A job with the sizes of its samples, from an index or from `dataset.described`.
@@ -189,7 +189,7 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failur
     let order = job.order_of_all(&catalog.samples()).map_err(Failure::input)?;
     let (first, further) = sums(&catalog);
     let demand = Demand::of(&job, &first).map_err(Failure::input)?.beside(&job, &further);
-    let terms = Terms::of(&job, &demand);
+    let inputs = ScheduleInputs::of(&job, &demand);
     let text = JobText {
         name: job.name.clone(),
         text,
@@ -207,7 +207,7 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failur
         index_file,
         catalog,
         order,
-        terms,
+        inputs,
     })
 }
 
@@ -306,7 +306,7 @@ impl IndexedJob {
                 policy: self.job.policy,
                 lost_after: LOST_AFTER,
             },
-            terms: self.terms.clone(),
+            inputs: self.inputs.clone(),
             meeting_port: 0,
             index: self.index_file.clone(),
             start_marker: self.start_marker.clone(),

@@ -6,9 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod caller;
 mod command;
 mod deadline;
+mod embedder;
 mod ending;
 mod environment;
 mod failure;

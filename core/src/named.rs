@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use crate::{
     fleet::{State, members::Standing, schedule::Role},
-    retention::{form::Form, in_place::Wish, policy},
+    retention::{form::Form, in_place::InPlaceMode, policy},
     tier,
 };
 
@@ -30,4 +30,4 @@ macro_rules! serialised_by_name {
     )+};
 }
 
-serialised_by_name!(Form, Role, Standing, State, Wish, policy::Kind, tier::Kind);
+serialised_by_name!(Form, Role, Standing, State, InPlaceMode, policy::Kind, tier::Kind);

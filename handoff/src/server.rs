@@ -36,7 +36,7 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 use tierfeed_core::{
     batch::Batch,
-    fleet::launch::Post,
+    fleet::launch::JobWorld,
     id::{BatchId, ConnectionId, Epoch, LeaseId, Rank, SampleId, TierId},
     session::{Refusal, Tally, Wait},
     units::Bytes,
@@ -228,7 +228,7 @@ impl Server {
     pub fn bind(
         path: &Path,
         limits: Limits,
-        post: Post,
+        post: JobWorld,
         events: Events,
     ) -> Result<Self, StartError> {
         Self::bind_with(path, limits, post, events, Descriptors::Refused)
@@ -237,7 +237,7 @@ impl Server {
     pub(super) fn bind_with(
         path: &Path,
         limits: Limits,
-        post: Post,
+        post: JobWorld,
         events: Events,
         descriptors: Descriptors,
     ) -> Result<Self, StartError> {

@@ -12,6 +12,7 @@ mod error;
 mod fetcher;
 #[cfg(test)]
 mod generated_runs;
+mod index_transfer;
 mod jobs;
 mod join;
 mod limits;
@@ -22,10 +23,9 @@ mod memory;
 mod monitor;
 mod observer;
 mod outcome;
-mod own_lengths;
 mod page_cache;
-mod passed_on;
 mod peers;
+mod prepared_sizes;
 mod publications;
 mod published;
 mod ram_disk;
@@ -58,7 +58,7 @@ use tierfeed_core::{
 };
 use tierfeed_dataset::Catalog;
 use tierfeed_handoff::{Briefing, ClientEvent, Server};
-use tierfeed_numa_memory::drill;
+use tierfeed_numa_memory::failpoint;
 use tierfeed_prefetcher::{peers::Event as PeerEvent, plane::DataPlane};
 use tierfeed_transform::worker_process::Program;
 use tierfeed_workload_analyzer::Job;
@@ -74,7 +74,7 @@ use self::{
     memory::Lent,
     monitor::{Availability, Monitor},
     observer::Observer,
-    peers::{Applicant, Peers},
+    peers::{PeerSetup, Peers},
     publications::Publications,
     ram_disk::RamDisk,
     ranks::Ranks,
@@ -199,7 +199,7 @@ pub struct Agent {
     sockets: Sockets,
     ram_disk: Option<RamDisk>,
     /// `Some` while this node is to share what it holds and waits for the secret of the job.
-    applicant: Option<Applicant>,
+    applicant: Option<PeerSetup>,
     /// The other nodes, if nodes share what they hold.
     peers: Option<Peers>,
     starvation: Starvation,
@@ -250,7 +250,7 @@ impl Agent {
         self.carry_out();
         while self.phase != Phase::Over {
             let (event, arrival) = observed(next_event(self, Instant::now())).await;
-            drill::pass("loop");
+            failpoint::pass("loop");
             let (name, stopwatch) = (event.name(), self.clock.stopwatch());
             // Before the event is applied: batches that it delivers waited until now.
             let load = self.pauses.take(TakenEvent { name, at: stopwatch.begun(), arrival });

@@ -29,7 +29,7 @@ use tierfeed_core::{
     id::{NodeId, NumaNode, TierId},
     order::Spec,
     retention::{
-        in_place::Choice,
+        in_place::InPlaceDecision,
         policy::{Aim, Rates},
     },
     session,
@@ -53,7 +53,7 @@ pub use reported::ReportedError;
 pub use staging::StagingPart;
 pub use unused::UnusedTier;
 
-use crate::schedule::{self, Terms};
+use crate::schedule::{self, ScheduleInputs};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierLayout {
@@ -68,7 +68,7 @@ pub struct TierLayout {
     pub share: Option<Percent>,
     pub origin: Origin,
     /// Whether trainers read samples in place; `None` for files, which they cannot.
-    pub direct: Option<Choice>,
+    pub direct: Option<InPlaceDecision>,
     /// The measurement that decided the number of copy threads, if there is one.
     pub writers: Option<WriteRates>,
     pub standing: Standing,
@@ -233,9 +233,9 @@ impl Layout {
         overcommit: Overcommit,
         measured: &Measured,
     ) -> Result<Self, LayoutError> {
-        let terms = Terms::of(job, demand);
+        let inputs = ScheduleInputs::of(job, demand);
         let found = Found::on(job, demand, node, overcommit, measured)?;
-        let schedule = schedule::of(&terms, &found.offer())?;
+        let schedule = schedule::of(&inputs, &found.offer())?;
         Ok(found.layout(demand, node, &schedule))
     }
 

@@ -24,7 +24,7 @@ use tierfeed_core::{
     order::World,
     units::Nanoseconds,
 };
-use tierfeed_numa_memory::drill;
+use tierfeed_numa_memory::failpoint;
 use tierfeed_resource_gatherer::Available;
 use tokio::{
     sync::mpsc,
@@ -51,7 +51,7 @@ use crate::{
         schedule_log::{self, ScheduleLog, ScheduleRecord},
         start_marker::{MarkerWriter, StartMarker},
     },
-    schedule::{self, Terms},
+    schedule::{self, ScheduleInputs},
     shutdown::{self, Shutdown},
     transport::{
         keep_alive::{PINGS, Pings},
@@ -99,7 +99,7 @@ const PEERS: &[u8] = b"peers";
 pub struct Settings {
     pub job: JobText,
     pub fleet: fleet::Settings,
-    pub terms: Terms,
+    pub inputs: ScheduleInputs,
     /// The port of this host at which the ranks of the job meet; 0 if they find each other by themselves.
     pub meeting_port: u16,
     /// The file with the dataset's index, which agents may ask for.
@@ -137,7 +137,7 @@ pub struct Manager {
     /// The bytes that each cache of a node might hold at the node's last report.
     rooms: BTreeMap<NodeId, Vec<u64>>,
     fleet: Fleet,
-    terms: Terms,
+    inputs: ScheduleInputs,
     /// The secret by which nodes prove to each other that they belong to the job.
     peer_secret: Option<[u8; 32]>,
     available: BTreeMap<NodeId, (Box<Available>, Nanoseconds)>,
@@ -171,11 +171,11 @@ impl Manager {
         let patience =
             Patience { lost_after: settings.fleet.lost_after, absent_after: ABSENT_AFTER };
         let begun = StartMarker::new(&settings.job.text, settings.job.fingerprints());
-        let mut terms = settings.terms;
+        let mut inputs = settings.inputs;
         let known = match StartMarker::indexes_of(&settings.start_marker, &settings.job.text) {
             Some(indexes) if indexes == settings.job.fingerprints() => {
                 let form = schedule_log::held_form(&settings.schedule_log);
-                terms.transform.iter_mut().zip(form).for_each(|(it, form)| it.resume(form));
+                inputs.transform.iter_mut().zip(form).for_each(|(it, form)| it.resume(form));
                 memberships::read(&settings.memberships, &begun)
             }
             _ => Vec::new(),
@@ -188,7 +188,7 @@ impl Manager {
             applied: BTreeMap::new(),
             rooms: BTreeMap::new(),
             fleet: Fleet::new(settings.fleet).resume(known),
-            terms,
+            inputs,
             peer_secret: None,
             available: BTreeMap::new(),
             clock: Clock::start(),
@@ -228,7 +228,7 @@ impl Manager {
     pub async fn run(mut self) -> Result<Summaries, ManagerError> {
         while !self.is_over {
             let event = self.select().await;
-            drill::pass("manager");
+            failpoint::pass("manager");
             self.apply(event);
         }
         self.stop_server.pull();
@@ -391,14 +391,14 @@ impl Manager {
         registration: Registration,
         now: Nanoseconds,
     ) -> Result<Assignment, Refusal> {
-        let assigned = schedule::of(&self.terms, &registration.offer)
+        let assigned = schedule::of(&self.inputs, &registration.offer)
             .map_err(Refusal::from)
             .and_then(|it| self.fleet.handle_registration(registration, it, now));
         self.counters.count_registration(&assigned);
         match &assigned {
             Ok(it) => {
-                let terms = self.terms.transform.as_mut().zip(it.schedule.transform.as_ref());
-                terms.into_iter().for_each(|(terms, scheduled)| terms.settle(scheduled));
+                let inputs = self.inputs.transform.as_mut().zip(it.schedule.transform.as_ref());
+                inputs.into_iter().for_each(|(inputs, scheduled)| inputs.settle(scheduled));
                 self.marker.create();
                 self.available.remove(&it.node);
                 tracing::info!(node = it.node.0, generation = it.generation, "node joined");

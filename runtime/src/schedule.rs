@@ -1,7 +1,7 @@
-//! Makes the schedule of a node: what it found, classified and divided, by the terms of the job.
+//! Makes the schedule of a node: what it found, classified and divided, by the inputs of the job.
 //!
 //! The manager makes one for each agent; `plan`, `analyze` and the simulator make the same one without a
-//! network. It is a pure function of [`Terms`] and [`Offer`]: equal inputs give equal bytes on the wire.
+//! network. It is a pure function of [`ScheduleInputs`] and [`Offer`]: equal inputs give equal bytes on the wire.
 //!
 //! 1. A tier is left out if its chunks cost over 30 % more than those of the cold store, by the measure of
 //!    the classification, or if it lies on the disk that holds the dataset: reading there would take from the
@@ -36,7 +36,10 @@ use tierfeed_core::{
     },
     id::Epoch,
     retention::{
-        in_place::{Choice, Facts, Reason, SampleLengths, Verified, Way, Wish, choose},
+        in_place::{
+            InPlaceDecision, InPlaceInputs, InPlaceMode, ReadPath, Reason, SampleLengths, Verified,
+            choose,
+        },
         policy::{self, Stay},
     },
     session::{Form, LookAhead, Windows},
@@ -66,7 +69,7 @@ const BYTES_PER_STAGED_SAMPLE: u64 = 96;
 
 /// The inputs of a schedule beside the node: the job and its dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct ScheduleInputs {
     /// Ranks of each node.
     pub ranks: u32,
     /// The length of a large batch in staging.
@@ -90,8 +93,8 @@ pub struct Terms {
     pub verified: Verified,
     /// Whether samples have one length.
     pub lengths: SampleLengths,
-    /// The wishes for direct use, by kind of tier.
-    pub wishes: BTreeMap<Kind, Wish>,
+    /// The modes for direct use, by kind of tier.
+    pub modes: BTreeMap<Kind, InPlaceMode>,
     /// Whether the job says how much may be written to storage in an epoch.
     pub limits_writes: bool,
     pub look_ahead: LookAhead,
@@ -101,7 +104,7 @@ pub struct Terms {
     pub transform: Option<TransformTerms>,
 }
 
-impl Terms {
+impl ScheduleInputs {
     #[must_use]
     pub fn of(job: &Job, demand: &Demand) -> Self {
         let Staging { ranks, batch, .. } = staging(job, demand);
@@ -128,7 +131,7 @@ impl Terms {
             } else {
                 SampleLengths::Several
             },
-            wishes: job.tiers.iter().map(|tier| (tier.kind, tier.direct)).collect(),
+            modes: job.tiers.iter().map(|tier| (tier.kind, tier.direct)).collect(),
             limits_writes: storage.is_some_and(|tier| tier.writes_per_epoch.is_some()),
             look_ahead: job.look_ahead,
             phases: Phases::of(job, demand),
@@ -157,37 +160,37 @@ pub(crate) fn staging(job: &Job, demand: &Demand) -> Staging {
 /// # Errors
 ///
 /// If main memory and the memory behind CXL together hold no batch.
-pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
-    let Some(roomy) = form::with_room_for_prepared(terms, offer) else {
-        return staged_as(terms, offer);
+pub fn of(inputs: &ScheduleInputs, offer: &Offer) -> Result<Schedule, Infeasible> {
+    let Some(roomy) = form::with_room_for_prepared(inputs, offer) else {
+        return staged_as(inputs, offer);
     };
     let reason = match staged_as(&roomy, offer) {
         Ok(schedule) => match &schedule.transform {
             Some(TransformSchedule { form: Form::Stored, reason, .. }) => reason.clone(),
             _ => return Ok(schedule),
         },
-        Err(error) if form::is_settled(terms) => {
+        Err(error) if form::is_settled(inputs) => {
             return Err(Infeasible { form: Form::Prepared, ..error });
         }
         Err(_) => "main memory has no room to stage batches of prepared samples".to_owned(),
     };
     // The room that prepared samples would need in staging is not taken from the tiers.
-    staged_as(&form::with_stored(terms, reason), offer)
+    staged_as(&form::with_stored(inputs, reason), offer)
 }
 
-/// The schedule with batches as long in staging as the terms say.
-fn staged_as(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
+/// The schedule with batches as long in staging as the inputs say.
+fn staged_as(inputs: &ScheduleInputs, offer: &Offer) -> Result<Schedule, Infeasible> {
     let is_main = |tier: &&FoundTier| tier.kind == Kind::MainMemory;
     let main = offer.tiers.iter().find(is_main).map(|tier| tier.budget);
-    let (depth, depth_reason) = depth::depth(terms, offer, main.unwrap_or_default());
-    let depth_max = depth::deepest(terms, depth, main.unwrap_or_default());
-    let split = terms.staging(depth_max).within(main.unwrap_or_default());
-    let placed = placed(terms, offer);
+    let (depth, depth_reason) = depth::depth(inputs, offer, main.unwrap_or_default());
+    let depth_max = depth::deepest(inputs, depth, main.unwrap_or_default());
+    let split = inputs.staging(depth_max).within(main.unwrap_or_default());
+    let placed = placed(inputs, offer);
     let staged = match main {
         Some(budget) => {
             let rooms: Vec<_> = placed.iter().map(room_for_staging).collect();
             staging_tiers::beyond_main_memory(
-                terms.staging(depth_max),
+                inputs.staging(depth_max),
                 budget,
                 split.arena,
                 &rooms,
@@ -200,17 +203,17 @@ fn staged_as(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
         if tier.kind == Kind::MainMemory {
             return split.cache;
         }
-        let taken = staged.0.saturating_mul(terms.ranks.into());
+        let taken = staged.0.saturating_mul(inputs.ranks.into());
         Bytes(tier.budget.0.saturating_sub(tier.beside.0).saturating_sub(taken))
     };
     let with_staged = placed.iter().zip(&staged).filter(|(it, _)| it.role != Role::LeftOut);
     let caches = with_staged.map(|(it, staged)| cache((it.found, *staged)));
     let chunk =
-        terms.chunk.unwrap_or_else(|| chunk::fitting(caches, terms.batch, terms.batch_samples));
+        inputs.chunk.unwrap_or_else(|| chunk::fitting(caches, inputs.batch, inputs.batch_samples));
     let whole = |cache: Bytes| Bytes(cache.0 - cache.0 % chunk.0.max(1));
     let mut shared_tiers = 0;
-    let tier = |(Placed { offered, found, role, reason }, staging): (Placed<'_>, Bytes)| {
-        let direct = direct(terms, found, role, &mut shared_tiers);
+    let tier = |(RankedTier { offered, found, role, reason }, staging): (RankedTier<'_>, Bytes)| {
+        let direct = direct(inputs, found, role, &mut shared_tiers);
         ScheduledTier {
             offered: u32::try_from(offered).unwrap_or(u32::MAX),
             role,
@@ -225,12 +228,12 @@ fn staged_as(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
         }
     };
     let tiers: Vec<_> = placed.into_iter().zip(staged).map(tier).collect();
-    let transform = terms.transform.as_ref().map(|terms| form::transform(terms, offer, &tiers));
-    let wished = wished_look_ahead(terms, transform.as_ref());
+    let transform = inputs.transform.as_ref().map(|inputs| form::transform(inputs, offer, &tiers));
+    let wished = wished_look_ahead(inputs, transform.as_ref());
     let caches = tiers.iter().map(|tier: &ScheduledTier| tier.cache.0);
     let capacity = Bytes(caches.fold(0, u64::saturating_add));
     let rate = offer.cold.bandwidth;
-    let (look_ahead, reason) = look_ahead::first_room(wished, terms.phases, rate, capacity, depth);
+    let (look_ahead, reason) = look_ahead::first_room(wished, inputs.phases, rate, capacity, depth);
     Ok(Schedule {
         generation: 0,
         first_epoch: Epoch(0),
@@ -240,18 +243,18 @@ fn staged_as(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
         depth,
         depth_max,
         depth_reason,
-        windows: windows(terms, &offer.cold),
+        windows: windows(inputs, &offer.cold),
         look_ahead,
         reason,
         transform,
     })
 }
 
-/// The job's wish for look-ahead; off where tiers hold prepared samples, which the cold store does not have.
-fn wished_look_ahead(terms: &Terms, transform: Option<&TransformSchedule>) -> LookAhead {
+/// The job's mode for look-ahead; off where tiers hold prepared samples, which the cold store does not have.
+fn wished_look_ahead(inputs: &ScheduleInputs, transform: Option<&TransformSchedule>) -> LookAhead {
     match transform {
         Some(TransformSchedule { form: Form::Prepared, .. }) => LookAhead::Off,
-        _ => terms.look_ahead,
+        _ => inputs.look_ahead,
     }
 }
 
@@ -262,7 +265,7 @@ pub(crate) fn fastest_of<'a>(tiers: impl Iterator<Item = (Kind, &'a Figures)>) -
 }
 
 /// The bytes of a tier for staging that main memory cannot hold: only memory behind CXL that is used has any.
-fn room_for_staging(tier: &Placed<'_>) -> Bytes {
+fn room_for_staging(tier: &RankedTier<'_>) -> Bytes {
     let is_memory = !matches!(tier.found.location, Location::Directory(_));
     match (tier.role, tier.found.kind) {
         (Role::LeftOut, _) => Bytes(0),
@@ -273,7 +276,7 @@ fn room_for_staging(tier: &Placed<'_>) -> Bytes {
     }
 }
 
-struct Placed<'a> {
+struct RankedTier<'a> {
     offered: usize,
     found: &'a FoundTier,
     role: Role,
@@ -281,33 +284,33 @@ struct Placed<'a> {
 }
 
 /// All tiers, fastest first, then those that are left out.
-fn placed<'a>(terms: &Terms, offer: &'a Offer) -> Vec<Placed<'a>> {
+fn placed<'a>(inputs: &ScheduleInputs, offer: &'a Offer) -> Vec<RankedTier<'a>> {
     let (mut used, mut left_out) = (Vec::new(), Vec::new());
     for (offered, found) in offer.tiers.iter().enumerate() {
-        let role = role(terms, found.kind);
+        let role = role(inputs, found.kind);
         match why_left_out(role, found, &offer.cold) {
             Some(reason) => {
-                left_out.push(Placed { offered, found, role: Role::LeftOut, reason });
+                left_out.push(RankedTier { offered, found, role: Role::LeftOut, reason });
             }
-            None => used.push(Placed { offered, found, role, reason: String::new() }),
+            None => used.push(RankedTier { offered, found, role, reason: String::new() }),
         }
     }
     let profiles: Vec<_> =
         used.iter().map(|tier| order::profile(tier.found.kind, &tier.found.figures)).collect();
-    let mut used: Vec<Option<Placed<'a>>> = used.into_iter().map(Some).collect();
+    let mut used: Vec<Option<RankedTier<'a>>> = used.into_iter().map(Some).collect();
     let mut placed = Vec::new();
     for (index, reason) in order::rank(&profiles) {
-        placed.extend(used[index].take().map(|tier| Placed { reason, ..tier }));
+        placed.extend(used[index].take().map(|tier| RankedTier { reason, ..tier }));
     }
     placed.extend(left_out);
     placed
 }
 
-fn role(terms: &Terms, kind: Kind) -> Role {
-    let keeps = terms.policy != policy::Kind::None;
+fn role(inputs: &ScheduleInputs, kind: Kind) -> Role {
+    let keeps = inputs.policy != policy::Kind::None;
     let is_spared =
-        kind == Kind::Storage && !terms.limits_writes && terms.look_ahead == LookAhead::Auto;
-    match (keeps, terms.look_ahead != LookAhead::Off && !is_spared) {
+        kind == Kind::Storage && !inputs.limits_writes && inputs.look_ahead == LookAhead::Auto;
+    match (keeps, inputs.look_ahead != LookAhead::Off && !is_spared) {
         (true, true) => Role::RetentionAndLookAhead,
         (true, false) => Role::Retention,
         (false, true) => Role::LookAhead,
@@ -352,25 +355,30 @@ fn why_left_out(role: Role, found: &FoundTier, cold: &Figures) -> Option<String>
 
 /// Whether trainers read samples of a tier in place; `None` where there is no choice.
 fn direct(
-    terms: &Terms,
+    inputs: &ScheduleInputs,
     found: &FoundTier,
     role: Role,
     shared_tiers: &mut usize,
-) -> Option<Choice> {
-    let wish = terms.wishes.get(&found.kind).copied();
-    let wish = match found.kind {
+) -> Option<InPlaceDecision> {
+    let mode = inputs.modes.get(&found.kind).copied();
+    let mode = match found.kind {
         _ if role == Role::LeftOut => None,
-        Kind::CxlMemory => Some(wish.unwrap_or_default()),
-        Kind::MainMemory => wish.filter(|wish| *wish != Wish::Never),
+        Kind::CxlMemory => Some(mode.unwrap_or_default()),
+        Kind::MainMemory => mode.filter(|mode| *mode != InPlaceMode::Never),
         Kind::Scratch | Kind::Storage => None,
     }?;
-    let Terms { stay, verified, lengths, .. } = *terms;
-    let facts = Facts { wish, rates: found.reads, stay, verified, lengths, pace: found.pace };
+    let ScheduleInputs { stay, verified, lengths, .. } = *inputs;
+    let facts =
+        InPlaceInputs { mode, rates: found.reads, stay, verified, lengths, pace: found.pace };
     let choice = choose(&facts);
-    if choice.way == Way::Direct && *shared_tiers == SHARED_TIERS_MAX {
-        return Some(Choice { way: Way::Copied, reason: Reason::NoAddresses, ..choice });
+    if choice.path == ReadPath::Direct && *shared_tiers == SHARED_TIERS_MAX {
+        return Some(InPlaceDecision {
+            path: ReadPath::Copied,
+            reason: Reason::NoAddresses,
+            ..choice
+        });
     }
-    *shared_tiers += usize::from(choice.way == Way::Direct);
+    *shared_tiers += usize::from(choice.path == ReadPath::Direct);
     Some(choice)
 }
 
@@ -384,16 +392,16 @@ pub(crate) fn copy_threads(rates: WriteRates) -> NonZeroUsize {
 
 /// The operations at a time. Where rate and latency of the cold store are known, its window begins with as
 /// many reads as are in flight at that rate (Little's law); it follows what is observed later.
-fn windows(terms: &Terms, cold: &Figures) -> LinkWindows {
+fn windows(inputs: &ScheduleInputs, cold: &Figures) -> LinkWindows {
     let usual = usual_windows();
     let in_flight = cold.latency.zip(cold.bandwidth).map(|(latency, rate)| {
         let BytesPerSecond(rate) = rate;
         let bytes = u128::from(rate) * u128::from(latency.0) / 1_000_000_000;
-        u32::try_from(bytes.div_ceil(u128::from(terms.sample.0.max(1)))).unwrap_or(u32::MAX)
+        u32::try_from(bytes.div_ceil(u128::from(inputs.sample.0.max(1)))).unwrap_or(u32::MAX)
     });
     LinkWindows {
-        cold: terms.reads_at_first.get().max(in_flight.unwrap_or(0).min(usual.cold_max)),
-        cold_threads: terms.cold_threads.get(),
+        cold: inputs.reads_at_first.get().max(in_flight.unwrap_or(0).min(usual.cold_max)),
+        cold_threads: inputs.cold_threads.get(),
         ..usual
     }
 }

@@ -4,7 +4,7 @@
 #
 # Everything in Rust is compiled with the sanitizer, the standard library too; the interpreter and other
 # extensions are not, but what they allocate, free and copy goes through the runtime. Memory that is shared
-# with the agent is off limits between leases: platform/numa-memory/src/off_limits.rs tells the runtime.
+# with the agent is off limits between leases: platform/numa-memory/src/asan.rs tells the runtime.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 : "${CARGO_TARGET_DIR:?is not set: start this through \`make sanitize\`}"

@@ -11,8 +11,8 @@ pub(crate) mod error;
 pub mod keys;
 mod located_error;
 pub(crate) mod location;
-mod post;
 pub mod trainer;
+mod world;
 
 use std::{
     num::NonZeroU32,
@@ -282,7 +282,7 @@ pub struct TierRequest {
     pub speed: Option<Speed>,
     /// For memory, whether trainers read samples in place. The default is `auto` for
     /// [`tier::Kind::CxlMemory`] and `never` for [`tier::Kind::MainMemory`].
-    pub direct: in_place::Wish,
+    pub direct: in_place::InPlaceMode,
 }
 
 /// What happens on a node that lacks a tier of the job.

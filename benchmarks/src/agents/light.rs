@@ -9,7 +9,7 @@ use tierfeed_core::{
         schedule::{Device, Figures, FoundTier, Location, Offer},
     },
     id::{Epoch, NodeId},
-    retention::in_place::Pace,
+    retention::in_place::SpeedOrigin,
     session::{Observed, ObservedLink, Supply},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -109,7 +109,7 @@ fn offer() -> Offer {
         budget: Bytes::mib(4_096),
         beside: Bytes(0),
         figures: figures(bandwidth),
-        pace: Pace::Own,
+        pace: SpeedOrigin::Own,
         reads: None,
         writes: None,
     };

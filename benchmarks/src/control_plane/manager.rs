@@ -23,7 +23,7 @@ use tierfeed_runtime::{
         call::{JobText, Report},
         client::{Address, Client},
     },
-    schedule::Terms,
+    schedule::ScheduleInputs,
     shutdown,
     transport::token::Token,
 };
@@ -63,8 +63,8 @@ fn agent() -> Registration {
     Registration { node: NodeId(0), home: 1, incarnation: 1, offer }
 }
 
-fn terms() -> Terms {
-    Terms {
+fn inputs() -> ScheduleInputs {
+    ScheduleInputs {
         ranks: 8,
         batch: Bytes::mib(32),
         batch_samples: 256,
@@ -78,7 +78,7 @@ fn terms() -> Terms {
         stay: Stay::UntilRead,
         verified: Verified::Never,
         lengths: SampleLengths::Several,
-        wishes: BTreeMap::new(),
+        modes: BTreeMap::new(),
         limits_writes: false,
         look_ahead: LookAhead::Auto,
         phases: None,
@@ -112,7 +112,7 @@ fn settings(folder: &Path) -> ManagerSettings {
             policy: policy::Kind::Gap,
             lost_after: Nanoseconds(u64::MAX),
         },
-        terms: terms(),
+        inputs: inputs(),
         start_marker: folder.join("begun"),
         meeting_port: 0,
         index: folder.join("index"),

@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::anyhow;
 use serde::{Deserialize, de::DeserializeOwned};
-use tierfeed_core::fleet::launch::{Identity, Misfit};
+use tierfeed_core::fleet::launch::{Identity, LaunchMismatch};
 use tierfeed_dataset::{Catalog, Dataset, Index, source::Location};
 use tierfeed_runtime::{agent::briefing, dataset::further_index};
 use tierfeed_workload_analyzer::{
@@ -66,7 +66,7 @@ fn asked<T: DeserializeOwned>() -> Result<T, Failure> {
 fn brief(trainer: Trainer) -> Result<(), Failure> {
     let Trainer { job: file, index, launched } = trainer;
     let file = path_of(file);
-    let turned_away = |misfit: Misfit| Failure::Passed(TURNED_AWAY, Some(misfit.into()));
+    let turned_away = |misfit: LaunchMismatch| Failure::Passed(TURNED_AWAY, Some(misfit.into()));
     let identity = Identity::read(&|name| launched.get(name).cloned());
     let identity = identity.map_err(|error| turned_away(error.into()))?;
     let (job, text) = Job::load_with(&file, identity.launched_world()).map_err(Failure::input)?;

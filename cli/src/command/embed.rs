@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use super::run::{self, Place};
 use crate::{
     arguments::{Embed, Run},
-    caller::Caller,
+    embedder::Caller,
     failure::Failure,
 };
 

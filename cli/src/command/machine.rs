@@ -9,7 +9,7 @@ use tierfeed_dataset::Index;
 use tierfeed_resource_gatherer::{Report, report};
 use tierfeed_runtime::{
     layout::{Found, Layout, LayoutError, Measured, Node, Overcommit, SavedReport},
-    schedule::{self, Terms},
+    schedule::{self, ScheduleInputs},
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
@@ -103,7 +103,7 @@ impl Machine {
 
     pub(crate) fn layout(&self, file: &JobFile, demand: &Demand) -> Result<Layout, Failure> {
         let found = self.found(file, demand)?;
-        let schedule = schedule::of(&Terms::of(&file.job, demand), &found.offer())
+        let schedule = schedule::of(&ScheduleInputs::of(&file.job, demand), &found.offer())
             .map_err(|error| self.placed(file, error.into()))?;
         Ok(found.layout(demand, &self.node, &schedule))
     }

@@ -47,8 +47,8 @@ use self::{
 use super::expansion;
 use crate::{
     arguments::{NodePlace, Run},
-    caller::Caller,
     deadline,
+    embedder::Caller,
     ending::Ending,
     environment,
     failure::{Failure, code_of},

@@ -1,7 +1,7 @@
 //! A panic on any thread ends its process, and trainers go on with the same samples in the same order; the
 //! stand-in compares their bytes.
 //!
-//! Which thread panics, and when, is said to a build with debug assertions (`numa_memory::drill`).
+//! Which thread panics, and when, is said to a build with debug assertions (`numa_memory::failpoint`).
 
 #![cfg(debug_assertions)]
 

@@ -18,8 +18,8 @@
 //! Deliberately absent: reading the environment (callers do it), and finding two processes with one
 //! rank (only the agent sees both).
 
-mod fit;
-mod seat;
+mod job_world;
+mod placement;
 mod table;
 
 use alloc::{
@@ -28,8 +28,8 @@ use alloc::{
 };
 use core::fmt;
 
-pub use fit::{Misfit, Post};
-pub use seat::{Seat, Task};
+pub use job_world::{JobWorld, LaunchMismatch};
+pub use placement::{ProcessPlacement, Task};
 pub use table::{
     NODE_ARGUMENT, NODES_ARGUMENT, RANK_ARGUMENT, RUN_RANK, RUN_UNDER, is_known, variables,
 };
@@ -93,14 +93,14 @@ impl Launcher {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Said {
+pub struct LauncherValue {
     pub value: u32,
     /// The variable, or the name of the argument.
     pub variable: &'static str,
     pub launcher: Launcher,
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for LauncherValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={} of {}", self.variable, self.value, self.launcher.name())
     }
@@ -110,16 +110,16 @@ impl fmt::Display for Said {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The number among all processes of the job.
-    pub rank: Option<Said>,
-    pub world: Option<Said>,
+    pub rank: Option<LauncherValue>,
+    pub world: Option<LauncherValue>,
     /// The number among the processes of its node.
-    pub local_rank: Option<Said>,
-    pub ranks_per_node: Option<Said>,
-    pub node: Option<Said>,
-    pub nodes: Option<Said>,
+    pub local_rank: Option<LauncherValue>,
+    pub ranks_per_node: Option<LauncherValue>,
+    pub node: Option<LauncherValue>,
+    pub nodes: Option<LauncherValue>,
     /// A number that shows that there are other processes, from a launcher that does not say which this one
     /// is.
-    pub unranked: Option<Said>,
+    pub unranked: Option<LauncherValue>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -128,12 +128,12 @@ pub enum LaunchError {
     #[error("{variable} is '{value}'; it must be a whole number from 0 to 4294967295")]
     NotANumber { variable: &'static str, value: String },
     #[error("{user} and {launcher} contradict each other; unset {}, or make them equal", .user.variable)]
-    Contradiction { user: Said, launcher: Said },
+    Contradiction { user: LauncherValue, launcher: LauncherValue },
     #[error(
         "{outer} and {inner} contradict each other: the command was started once for each rank and \
          starts ranks itself; let `tierfeed run --launch once` start it once"
     )]
-    Nested { outer: Said, inner: Said },
+    Nested { outer: LauncherValue, inner: LauncherValue },
 }
 
 /// Looks a variable up. An empty value counts as unset.
@@ -194,19 +194,19 @@ impl Identity {
     }
 
     /// A number that shows that this process is one of several.
-    fn of_several(&self) -> Option<Said> {
+    fn of_several(&self) -> Option<LauncherValue> {
         let count = [self.world, self.ranks_per_node].into_iter().flatten().find(|it| it.value > 1);
         count.or(self.local_rank.filter(|it| it.value > 0))
     }
 
     /// The launcher's numbers of a process, without the node, which other systems number too.
-    fn of_process(&self) -> [Option<Said>; 4] {
+    fn of_process(&self) -> [Option<LauncherValue>; 4] {
         [self.rank, self.world, self.local_rank, self.ranks_per_node]
     }
 
     /// Whether `outer` describes the same process: a launcher around another launcher does not.
     fn is_told_by(&self, outer: &Self) -> bool {
-        let same = |own: Option<Said>, other: Option<Said>| {
+        let same = |own: Option<LauncherValue>, other: Option<LauncherValue>| {
             own.zip(other).is_none_or(|(own, other)| own.value == other.value)
         };
         same(self.rank, outer.rank) && same(self.world, outer.world)
@@ -248,7 +248,7 @@ fn launched(lookup: Lookup<'_>) -> Result<Identity, LaunchError> {
 /// that `run` set, or the launcher that started `run`, do not count.
 fn refuse_nesting(
     said: &mut [Identity],
-    outer: Said,
+    outer: LauncherValue,
     lookup: Lookup<'_>,
 ) -> Result<(), LaunchError> {
     let under = lookup(RUN_UNDER).unwrap_or_default();
@@ -326,13 +326,13 @@ impl Row {
         &self,
         names: &[&'static str],
         lookup: Lookup<'_>,
-    ) -> Result<Option<Said>, LaunchError> {
+    ) -> Result<Option<LauncherValue>, LaunchError> {
         for &variable in names {
             let Some(text) = set(lookup, variable) else { continue };
             let launcher = self.launcher;
             match table::parse(variable, &text) {
                 table::Parsed::Number(value) => {
-                    return Ok(Some(Said { value, variable, launcher }));
+                    return Ok(Some(LauncherValue { value, variable, launcher }));
                 }
                 table::Parsed::Several => (),
                 table::Parsed::Nonsense => {

@@ -13,7 +13,7 @@ use crate::{
     id::{Epoch, NumaNode},
     retention::{
         form::{Form, SampleTime},
-        in_place::{Choice, Pace, Rates},
+        in_place::{InPlaceDecision, Rates, SpeedOrigin},
     },
     session::{Adaptation, SetPoints, Windows, assignment::Assignment},
     tier::Kind,
@@ -92,7 +92,7 @@ pub struct FoundTier {
     /// The part of the budget that the job uses otherwise: its scratch directory.
     pub beside: Bytes,
     pub figures: Figures,
-    pub pace: Pace,
+    pub pace: SpeedOrigin,
     /// Rates of readers, which decide whether trainers read in place.
     pub reads: Option<Rates>,
     /// Rates of writers, which decide how many threads copy.
@@ -189,7 +189,7 @@ pub struct ScheduledTier {
     /// Threads that copy from and to it.
     pub copy_threads: u32,
     /// Whether trainers read samples in place; `None` for files, which they cannot.
-    pub direct: Option<Choice>,
+    pub direct: Option<InPlaceDecision>,
     pub reason: String,
 }
 

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     id::Epoch,
     order::{FurtherDatasets, Position, Shuffle, World},
-    retention::in_place::Pace,
+    retention::in_place::SpeedOrigin,
     session::{Cycle, ObservedLink, Supply},
     tier::Kind,
     units::{Bytes, BytesPerSecond},
@@ -43,7 +43,7 @@ fn offer(cxl_chunks: u64) -> Offer {
         budget,
         beside: Bytes(0),
         figures: Figures::none(),
-        pace: Pace::Own,
+        pace: SpeedOrigin::Own,
         reads: None,
         writes: None,
     };

@@ -26,7 +26,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Wish {
+pub enum InPlaceMode {
     /// The cheaper way, by [`Rates`].
     #[default]
     Auto,
@@ -35,7 +35,7 @@ pub enum Wish {
     Never,
 }
 
-impl Wish {
+impl InPlaceMode {
     /// The default first.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Always, Self::Never];
 
@@ -98,25 +98,25 @@ pub enum SampleLengths {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Pace {
+pub enum SpeedOrigin {
     Own,
     /// Copies are slowed down for an experiment. Reads of a trainer would not be.
     Imposed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
-    pub wish: Wish,
+pub struct InPlaceInputs {
+    pub mode: InPlaceMode,
     /// `None` without a measurement.
     pub rates: Option<Rates>,
     pub stay: Stay,
     pub verified: Verified,
     pub lengths: SampleLengths,
-    pub pace: Pace,
+    pub pace: SpeedOrigin,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Way {
+pub enum ReadPath {
     Direct,
     Copied,
 }
@@ -132,7 +132,7 @@ pub enum Reason {
     OneLength,
     /// The policy does not say how long a sample stays ([`Stay::Unknown`]).
     Policy,
-    /// The speed of the tier is imposed ([`Pace::Imposed`]).
+    /// The speed of the tier is imposed ([`SpeedOrigin::Imposed`]).
     Imposed,
     NoRates,
     /// The node could not reserve addresses for the tier, or has more such tiers than a trainer
@@ -141,55 +141,57 @@ pub enum Reason {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Choice {
-    pub wish: Wish,
-    pub way: Way,
+pub struct InPlaceDecision {
+    pub mode: InPlaceMode,
+    pub path: ReadPath,
     pub reason: Reason,
     /// `None` if they are not known.
     pub costs: Option<Costs>,
 }
 
 #[must_use]
-pub fn choose(facts: &Facts) -> Choice {
+pub fn choose(facts: &InPlaceInputs) -> InPlaceDecision {
     let costs = facts.rates.and_then(|rates| rates.costs());
-    let (way, reason) = decide(facts, costs);
-    Choice { wish: facts.wish, way, reason, costs }
+    let (path, reason) = decide(facts, costs);
+    InPlaceDecision { mode: facts.mode, path, reason, costs }
 }
 
-fn decide(facts: &Facts, costs: Option<Costs>) -> (Way, Reason) {
-    if facts.wish == Wish::Never {
-        return (Way::Copied, Reason::Asked);
+fn decide(facts: &InPlaceInputs, costs: Option<Costs>) -> (ReadPath, Reason) {
+    if facts.mode == InPlaceMode::Never {
+        return (ReadPath::Copied, Reason::Asked);
     }
     if facts.verified == Verified::Always {
-        return (Way::Copied, Reason::Verified);
+        return (ReadPath::Copied, Reason::Verified);
     }
     if facts.stay == Stay::Unknown {
-        return (Way::Copied, Reason::Policy);
+        return (ReadPath::Copied, Reason::Policy);
     }
     if facts.lengths == SampleLengths::One {
-        return (Way::Copied, Reason::OneLength);
+        return (ReadPath::Copied, Reason::OneLength);
     }
-    match (facts.wish, facts.pace, costs) {
-        (Wish::Always, ..) => (Way::Direct, Reason::Asked),
-        (_, Pace::Imposed, _) => (Way::Copied, Reason::Imposed),
-        (_, Pace::Own, None) => (Way::Copied, Reason::NoRates),
-        (_, Pace::Own, Some(costs)) if costs.direct < costs.copied => (Way::Direct, Reason::Costs),
-        (_, Pace::Own, Some(_)) => (Way::Copied, Reason::Costs),
+    match (facts.mode, facts.pace, costs) {
+        (InPlaceMode::Always, ..) => (ReadPath::Direct, Reason::Asked),
+        (_, SpeedOrigin::Imposed, _) => (ReadPath::Copied, Reason::Imposed),
+        (_, SpeedOrigin::Own, None) => (ReadPath::Copied, Reason::NoRates),
+        (_, SpeedOrigin::Own, Some(costs)) if costs.direct < costs.copied => {
+            (ReadPath::Direct, Reason::Costs)
+        }
+        (_, SpeedOrigin::Own, Some(_)) => (ReadPath::Copied, Reason::Costs),
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for InPlaceDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let answer = match self.way {
-            Way::Direct => "yes",
-            Way::Copied => "no",
+        let answer = match self.path {
+            ReadPath::Direct => "yes",
+            ReadPath::Copied => "no",
         };
-        let wish = self.wish.name();
+        let mode = self.mode.name();
         write!(f, "{answer}, because ")?;
-        match (self.reason, self.way) {
-            (Reason::Asked, _) => write!(f, "the job says `direct: {wish}`"),
-            (Reason::Costs, Way::Direct) => f.write_str("a copy costs more than it saves"),
-            (Reason::Costs, Way::Copied) => f.write_str("a copy saves more than it costs"),
+        match (self.reason, self.path) {
+            (Reason::Asked, _) => write!(f, "the job says `direct: {mode}`"),
+            (Reason::Costs, ReadPath::Direct) => f.write_str("a copy costs more than it saves"),
+            (Reason::Costs, ReadPath::Copied) => f.write_str("a copy saves more than it costs"),
             (Reason::Verified, _) => {
                 f.write_str("the job says `verify: always`, and only copies are compared")
             }
@@ -241,68 +243,75 @@ mod tests {
         }
     }
 
-    fn facts(wish: Wish, rates: Option<Rates>) -> Facts {
-        Facts {
-            wish,
+    fn facts(mode: InPlaceMode, rates: Option<Rates>) -> InPlaceInputs {
+        InPlaceInputs {
+            mode,
             rates,
             stay: Stay::UntilRead,
             verified: Verified::Never,
             lengths: SampleLengths::Several,
-            pace: Pace::Own,
+            pace: SpeedOrigin::Own,
         }
     }
 
     #[test]
     fn what_costs_less_is_chosen_and_both_costs_are_said() {
         // 16 GB/s by two threads, 10 by one; main memory 12: 62.5 + 166.7 us against 100, in MB.
-        let fast = choose(&facts(Wish::Auto, Some(rates(16, 10, 12))));
-        assert_eq!((fast.way, fast.reason), (Way::Direct, Reason::Costs));
+        let fast = choose(&facts(InPlaceMode::Auto, Some(rates(16, 10, 12))));
+        assert_eq!((fast.path, fast.reason), (ReadPath::Direct, Reason::Costs));
         let costs = Costs { copied: Nanoseconds(240_300), direct: Nanoseconds(104_858) };
         assert_eq!(fast.costs, Some(costs));
         let sentence = "yes, because a copy costs more than it saves \
                         (each MiB: 240 us copied, 105 us in place)";
         assert_eq!(fast.to_string(), sentence);
         // One thread alone gets a quarter of what it gets from main memory.
-        let slow = choose(&facts(Wish::Auto, Some(rates(16, 3, 12))));
-        assert_eq!((slow.way, slow.reason), (Way::Copied, Reason::Costs));
+        let slow = choose(&facts(InPlaceMode::Auto, Some(rates(16, 3, 12))));
+        assert_eq!((slow.path, slow.reason), (ReadPath::Copied, Reason::Costs));
         // 1/8 + 2/16 against 1/4.
-        let even = choose(&facts(Wish::Auto, Some(rates(8, 4, 16))));
-        assert_eq!((even.way, even.reason), (Way::Copied, Reason::Costs), "nothing is gained");
+        let even = choose(&facts(InPlaceMode::Auto, Some(rates(8, 4, 16))));
+        assert_eq!(
+            (even.path, even.reason),
+            (ReadPath::Copied, Reason::Costs),
+            "nothing is gained"
+        );
     }
 
     #[test]
     fn where_nothing_is_known_samples_are_copied() {
         for rates in [None, Some(rates(0, 10, 12)), Some(rates(16, 0, 12)), Some(rates(16, 10, 0))]
         {
-            let choice = choose(&facts(Wish::Auto, rates));
+            let choice = choose(&facts(InPlaceMode::Auto, rates));
             assert_eq!(
-                (choice.way, choice.reason, choice.costs),
-                (Way::Copied, Reason::NoRates, None)
+                (choice.path, choice.reason, choice.costs),
+                (ReadPath::Copied, Reason::NoRates, None)
             );
-            assert_eq!(choose(&facts(Wish::Always, rates)).way, Way::Direct);
+            assert_eq!(choose(&facts(InPlaceMode::Always, rates)).path, ReadPath::Direct);
         }
     }
 
     #[test]
     fn nobody_s_wish_overrides_what_cannot_be() {
-        let always = facts(Wish::Always, Some(rates(16, 10, 12)));
+        let always = facts(InPlaceMode::Always, Some(rates(16, 10, 12)));
         let cases = [
-            (Facts { verified: Verified::Always, ..always }, Reason::Verified),
-            (Facts { lengths: SampleLengths::One, ..always }, Reason::OneLength),
-            (Facts { stay: Stay::Unknown, ..always }, Reason::Policy),
+            (InPlaceInputs { verified: Verified::Always, ..always }, Reason::Verified),
+            (InPlaceInputs { lengths: SampleLengths::One, ..always }, Reason::OneLength),
+            (InPlaceInputs { stay: Stay::Unknown, ..always }, Reason::Policy),
         ];
         for (facts, reason) in cases {
             let choice = choose(&facts);
-            assert_eq!((choice.way, choice.reason), (Way::Copied, reason));
+            assert_eq!((choice.path, choice.reason), (ReadPath::Copied, reason));
             assert!(choice.to_string().starts_with("no, because "));
         }
     }
 
     #[test]
     fn an_imposed_speed_counts_for_nothing_unless_the_job_insists() {
-        let imposed = |wish| Facts { pace: Pace::Imposed, ..facts(wish, Some(rates(16, 10, 12))) };
-        assert_eq!(choose(&imposed(Wish::Auto)).reason, Reason::Imposed);
-        assert_eq!(choose(&imposed(Wish::Always)).way, Way::Direct);
+        let imposed = |mode| InPlaceInputs {
+            pace: SpeedOrigin::Imposed,
+            ..facts(mode, Some(rates(16, 10, 12)))
+        };
+        assert_eq!(choose(&imposed(InPlaceMode::Auto)).reason, Reason::Imposed);
+        assert_eq!(choose(&imposed(InPlaceMode::Always)).path, ReadPath::Direct);
     }
 
     proptest! {
@@ -310,10 +319,10 @@ mod tests {
         fn a_faster_trainer_never_turns_the_choice_to_copies(
             copying in 1_u64..100, alone in 1_u64..100, main in 1_u64..100, more in 0_u64..50,
         ) {
-            let way = |alone| choose(&facts(Wish::Auto, Some(rates(copying, alone, main)))).way;
-            prop_assert!(way(alone) == Way::Copied || way(alone + more) == Way::Direct);
-            let never = choose(&facts(Wish::Never, Some(rates(copying, alone, main))));
-            prop_assert_eq!((never.way, never.reason), (Way::Copied, Reason::Asked));
+            let way = |alone| choose(&facts(InPlaceMode::Auto, Some(rates(copying, alone, main)))).path;
+            prop_assert!(way(alone) == ReadPath::Copied || way(alone + more) == ReadPath::Direct);
+            let never = choose(&facts(InPlaceMode::Never, Some(rates(copying, alone, main))));
+            prop_assert_eq!((never.path, never.reason), (ReadPath::Copied, Reason::Asked));
         }
     }
 }

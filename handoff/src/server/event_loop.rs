@@ -6,11 +6,11 @@ use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use rustix::io::Errno;
 use tierfeed_core::{
-    fleet::launch::Post,
+    fleet::launch::JobWorld,
     id::{ConnectionId, Epoch},
     units::Bytes,
 };
-use tierfeed_numa_memory::drill;
+use tierfeed_numa_memory::failpoint;
 
 use super::{
     ClientEvent, DisconnectCause, Events, Shared,
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct EventLoop {
     shared: Arc<Shared>,
-    post: Post,
+    post: JobWorld,
     endpoint: Endpoint,
     stop: Arc<OwnedFd>,
     events: Events,
@@ -45,7 +45,7 @@ pub(super) struct EventLoop {
 impl EventLoop {
     pub(super) fn new(
         shared: Arc<Shared>,
-        post: Post,
+        post: JobWorld,
         endpoint: Endpoint,
         stop: Arc<OwnedFd>,
         events: Events,
@@ -70,7 +70,7 @@ impl EventLoop {
             let timeout = self.is_paused.then_some(PAUSE);
             // Waiting on the own epoll fails only for lack of kernel memory, if at all.
             let sources = self.shared.watch.wait(timeout).unwrap_or_default();
-            drill::pass("handoff");
+            failpoint::pass("handoff");
             if sources.contains(&Source::Stop) {
                 break;
             }

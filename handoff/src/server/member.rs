@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tierfeed_core::{
-    fleet::launch::{Identity, Misfit, Post, Said},
+    fleet::launch::{Identity, JobWorld, LaunchMismatch, LauncherValue},
     id::Rank,
 };
 
@@ -23,7 +23,7 @@ pub(super) struct ReceivedHello {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member {
     pub(super) rank: Rank,
-    said: Option<Said>,
+    said: Option<LauncherValue>,
     process: Process,
     /// The training process that it reads for, as the kernel reports it; `None` if it is not
     /// visible.
@@ -43,7 +43,7 @@ struct Process {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TurnedAway {
     #[error(transparent)]
-    Misfit(#[from] Misfit),
+    LaunchMismatch(#[from] LaunchMismatch),
     #[error(
         "rank {} is read by process {} ({}) and asked for by process {} ({}): two processes would train on \
          the same samples; start one process for each rank, and give each its own (RANK, TIERFEED_RANK)",
@@ -58,9 +58,13 @@ fn source(member: &Member) -> String {
 
 impl Member {
     #[expect(clippy::result_large_err, reason = "a few of these in the life of an agent")]
-    pub(super) fn of(hello: &ReceivedHello, seen: i32, post: &Post) -> Result<Self, TurnedAway> {
+    pub(super) fn of(
+        hello: &ReceivedHello,
+        seen: i32,
+        post: &JobWorld,
+    ) -> Result<Self, TurnedAway> {
         let lookup = |name: &str| hello.variables.get(name).cloned();
-        let identity = Identity::read(&lookup).map_err(Misfit::from)?;
+        let identity = Identity::read(&lookup).map_err(LaunchMismatch::from)?;
         Ok(Self {
             rank: identity.rank_in(post)?,
             said: identity.rank,

@@ -12,7 +12,7 @@ use std::{
 use tempfile::TempDir;
 use tierfeed_core::{
     batch::Batch,
-    fleet::launch::Post,
+    fleet::launch::JobWorld,
     id::{BatchId, ConnectionId, Epoch, LeaseId, NodeId, Rank, SampleId, Step},
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
     session::Wait,
@@ -28,8 +28,8 @@ use crate::{
 
 pub(super) const RANK: Rank = Rank(2);
 
-pub(super) fn post() -> Post {
-    Post {
+pub(super) fn post() -> JobWorld {
+    JobWorld {
         world: World { nodes: 1, ranks_per_node: 4 },
         nodes_at: "job.yaml:4".to_owned(),
         ranks_per_node_at: "job.yaml:5".to_owned(),

@@ -22,7 +22,9 @@ use std::{
     thread::{Builder, JoinHandle},
 };
 
-use crate::{affinity::pin_current_thread, drill, kernels::LINE_BYTES, prefetch::prefetch_line};
+use crate::{
+    affinity::pin_current_thread, failpoint, kernels::LINE_BYTES, prefetch::prefetch_line,
+};
 
 /// A job; a lane runs it once.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -174,7 +176,7 @@ impl Queue {
 
     fn run_jobs(&self, name: &str) {
         while let Some(job) = self.next_job() {
-            drill::pass(name);
+            failpoint::pass(name);
             // No data of a job is used after its panic, so no broken state is visible.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 self.jobs_panicked.fetch_add(1, Ordering::Relaxed);

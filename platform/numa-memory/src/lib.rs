@@ -16,19 +16,21 @@ compile_error!(
 );
 
 pub mod affinity;
-#[expect(unsafe_code, reason = "system calls that no crate wraps")]
-pub mod attempts;
 pub mod ballast;
 #[expect(unsafe_code, reason = "a signal handler, and pages laid over broken ones")]
 pub mod bus_errors;
 pub mod capacity;
-pub mod drill;
+pub mod failpoint;
 pub mod interleave;
 pub mod kernels;
 pub mod lanes;
+#[expect(unsafe_code, reason = "system calls that no crate wraps")]
+pub mod policy_probe;
 pub mod team;
 
 mod anonymous;
+#[cfg_attr(feature = "address-sanitizer", expect(unsafe_code, reason = "calls of its runtime"))]
+mod asan;
 mod cache_line;
 mod checksum;
 mod error;
@@ -39,8 +41,6 @@ mod lock;
 mod mapping;
 #[expect(unsafe_code, reason = "stores that Rust has no word for")]
 mod non_temporal;
-#[cfg_attr(feature = "address-sanitizer", expect(unsafe_code, reason = "calls of its runtime"))]
-mod off_limits;
 mod placement;
 #[expect(unsafe_code, reason = "system calls that no crate wraps")]
 mod policy;

@@ -27,7 +27,7 @@ use std::{
 
 use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_dataset::{Index, format::Encoding};
-use tierfeed_numa_memory::drill;
+use tierfeed_numa_memory::failpoint;
 use tierfeed_object_stores::Client;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -96,7 +96,7 @@ impl Fetcher for ObjectFetcher {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else { return };
         let (requests, shared) = (Arc::clone(&self.requests), Arc::new(Shared::new(fetch)));
         self.network.spawn(async move {
-            drill::pass("request");
+            failpoint::pass("request");
             let outcome = requests.fetch(&shared).await;
             drop(permit);
             Shared::end(shared, outcome);

@@ -23,7 +23,7 @@ use crate::{
     inventory::{CgroupMemory, Inventory, mount},
     sysroot::{ReadError, Sysroot, entries, numbered_entries, optional, optional_number},
 };
-pub use tierfeed_numa_memory::attempts::Call;
+pub use tierfeed_numa_memory::policy_probe::Call;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Facts {

@@ -1,6 +1,6 @@
 //! The errors that keep an agent from joining, starting or writing its report.
 
-use tierfeed_core::{fleet::launch::Misfit, order::SpecError};
+use tierfeed_core::{fleet::launch::LaunchMismatch, order::SpecError};
 use tierfeed_prefetcher::plane::StartError;
 use tierfeed_resource_gatherer::ReadError;
 use tierfeed_workload_analyzer::job::{ColumnsError, JobError, LocatedError};
@@ -75,7 +75,7 @@ pub enum JoinError {
     #[error(transparent)]
     Manager(#[from] CallError),
     #[error(transparent)]
-    Launch(#[from] Misfit),
+    Launch(#[from] LaunchMismatch),
     #[error(transparent)]
     Job(#[from] JobError),
     #[error(transparent)]

@@ -6,7 +6,7 @@ use std::{path::PathBuf, sync::Arc};
 use tierfeed_core::{
     fleet::{
         Assignment, Direction, Progress, Registration,
-        launch::{Identity, LaunchError, Misfit, Post},
+        launch::{Identity, JobWorld, LaunchError, LaunchMismatch},
         members::PeerReport,
         schedule::Schedule,
     },
@@ -21,11 +21,11 @@ use tokio::task::JoinHandle;
 
 use super::{
     AgentError, Calibration, ImagesError, JoinError, Settings,
+    index_transfer::bring_index,
     local_job::{JobSource, LocalJob, index_path, no_prepared_lengths, read_job},
     manager_connection::ManagerHandle,
-    own_lengths::{self, FoundSizes, of_own_lengths},
-    passed_on::bring_index,
-    peers::{self, Applicant, Secret},
+    peers::{self, PeerSetup, Secret},
+    prepared_sizes::{self, FoundSizes, of_own_lengths},
 };
 use crate::{
     clock::Clock,
@@ -60,10 +60,10 @@ pub(super) struct Joined {
     pub(super) layout: Layout,
     pub(super) assignment: Assignment,
     pub(super) order: Spec,
-    pub(super) post: Post,
+    pub(super) post: JobWorld,
     pub(super) manager: ManagerHandle,
     /// `None` if nodes do not share what they hold.
-    pub(super) applicant: Option<Applicant>,
+    pub(super) applicant: Option<PeerSetup>,
     /// `None` also if the manager has not told it yet.
     pub(super) secret: Option<Secret>,
     pub(super) clock: Clock,
@@ -78,7 +78,7 @@ pub(super) async fn join(
     let clock = Clock::start();
     let lookup = |name: &str| settings.launch.get(name).cloned();
     let identity = Identity::read(&lookup)
-        .map_err(|error: LaunchError| JoinError::from(Misfit::from(error)))?;
+        .map_err(|error: LaunchError| JoinError::from(LaunchMismatch::from(error)))?;
     let (mut client, source) = connect(settings, clock).await.map_err(JoinError::from)?;
     if let JobSource::FromManager(text) = &source {
         let job = source.job().map_err(JoinError::from)?;
@@ -102,7 +102,7 @@ pub(super) async fn join(
     check_order(assignment.order, &order)?;
     let layout = found.layout(&demand, &node, &assignment.schedule);
     let NodeId(number) = assignment.node;
-    let post = Post { node: Some(assignment.node), ..post };
+    let post = JobWorld { node: Some(assignment.node), ..post };
     tracing::info!(node = number, generation = assignment.generation, job = job.name, "joined");
     let applicant = applicant(&job, &agent, &settings.manager);
     let secret = secret(&mut client, &agent, applicant.as_ref()).await;
@@ -167,11 +167,11 @@ async fn read_locally(
 fn as_others_have_them(
     lengths: Arc<[Bytes]>,
     assignment: &Assignment,
-    applicant: Option<&Applicant>,
+    applicant: Option<&PeerSetup>,
 ) -> Result<Arc<[Bytes]>, ImagesError> {
     let first = assignment.schedule.transform.as_ref().and_then(|it| it.lengths);
     match (applicant, first) {
-        (Some(_), Some(first)) if first != own_lengths::fingerprint(&lengths) => {
+        (Some(_), Some(first)) if first != prepared_sizes::fingerprint(&lengths) => {
             Err(ImagesError::OtherSizes)
         }
         _ => Ok(lengths),
@@ -179,12 +179,12 @@ fn as_others_have_them(
 }
 
 /// `None` if nodes do not share what they hold.
-fn applicant(job: &Job, agent: &Registration, manager: &Address) -> Option<Applicant> {
+fn applicant(job: &Job, agent: &Registration, manager: &Address) -> Option<PeerSetup> {
     if job.policy != Kind::Partitioned || job.world.nodes == 1 {
         return None;
     }
     match peers::host(manager) {
-        Ok(host) => Some(Applicant { incarnation: agent.incarnation, host, network: job.network }),
+        Ok(host) => Some(PeerSetup { incarnation: agent.incarnation, host, network: job.network }),
         Err(error) => {
             tracing::warn!(%error, "no address to listen at; this node does not read from others");
             None
@@ -197,7 +197,7 @@ fn applicant(job: &Job, agent: &Registration, manager: &Address) -> Option<Appli
 async fn secret(
     client: &mut Client,
     agent: &Registration,
-    applicant: Option<&Applicant>,
+    applicant: Option<&PeerSetup>,
 ) -> Option<Secret> {
     applicant?;
     let report = PeerReport::before_it_listens();
@@ -287,7 +287,7 @@ fn own_lengths(
         Some(FoundSizes::All(sizes)) => sizes,
         _ => FoundSizes::scan_blocking(job, index, known, end)?,
     };
-    own_lengths::lengths(&sizes, transform, index)
+    prepared_sizes::lengths(&sizes, transform, index)
 }
 
 /// The result of `work`. Meanwhile the manager hears of this node, or it would count as lost.

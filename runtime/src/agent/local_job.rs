@@ -8,7 +8,7 @@ use std::{
 
 use tierfeed_core::{
     fleet::{
-        launch::{Identity, Post},
+        launch::{Identity, JobWorld},
         schedule::OwnLengths,
     },
     id::NodeId,
@@ -25,7 +25,7 @@ use tierfeed_workload_analyzer::{
 
 use super::{
     Calibration, ImagesError, JoinError, LoadedJob, NoPreparedLengths,
-    own_lengths::{FoundSizes, of_own_lengths},
+    prepared_sizes::{FoundSizes, of_own_lengths},
     ram_disk, transform_cost,
 };
 use crate::{
@@ -35,7 +35,7 @@ use crate::{
     layout::{Found, LayoutError, Measured, Node, Overcommit},
     rpc::call::JobText,
     run_dir::{RunDir, trainer_file::TrainerFile},
-    schedule::{self, Terms},
+    schedule::{self, ScheduleInputs},
     shutdown::Shutdown,
 };
 
@@ -92,7 +92,7 @@ pub(super) fn index_path(job: &Job, run_dir: &RunDir) -> PathBuf {
 
 pub(super) struct LocalJob {
     pub(super) job: Arc<Job>,
-    pub(super) post: Post,
+    pub(super) post: JobWorld,
     pub(super) number: NodeId,
     pub(super) catalog: Catalog,
     pub(super) index_path: PathBuf,
@@ -121,8 +121,8 @@ impl LocalJob {
         end: &Shutdown,
     ) -> Result<Self, ImagesError> {
         let Some(transform) = of_own_lengths(&self.job) else { return Ok(self) };
-        let terms = Terms::of(&self.job, &self.demand);
-        if !schedule::may_depend_on_own_lengths(&self.job, &terms, &self.found.offer()) {
+        let inputs = ScheduleInputs::of(&self.job, &self.demand);
+        if !schedule::may_depend_on_own_lengths(&self.job, &inputs, &self.found.offer()) {
             return Ok(self);
         }
         match self.images(transform, known, end) {
@@ -149,7 +149,7 @@ impl LocalJob {
         let own = images.offer(transform, index)?;
         let mut offer = self.found.offer();
         offer.transform.iter_mut().for_each(|it| it.own = Some(own));
-        let schedule = schedule::of(&Terms::of(job, &self.demand), &offer);
+        let schedule = schedule::of(&ScheduleInputs::of(job, &self.demand), &offer);
         let form = schedule.ok().and_then(|it| it.transform).map(|transform| transform.form);
         match (&images, form) {
             (FoundSizes::Estimated(_), Some(Form::Prepared)) => {
@@ -231,10 +231,10 @@ fn found(
     kind: StartKind,
     measured: &Measured,
 ) -> Result<Found, LayoutError> {
-    let terms = Terms::of(job, demand);
+    let inputs = ScheduleInputs::of(job, demand);
     let found = |overcommit| -> Result<Found, LayoutError> {
         let found = Found::on(job, demand, node, overcommit, measured)?;
-        schedule::of(&terms, &found.offer())?;
+        schedule::of(&inputs, &found.offer())?;
         Ok(found)
     };
     match found(Overcommit::Refused) {

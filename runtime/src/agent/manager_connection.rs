@@ -16,7 +16,7 @@ use tierfeed_core::{
     session::Observed,
     units::Nanoseconds,
 };
-use tierfeed_numa_memory::drill;
+use tierfeed_numa_memory::failpoint;
 use tierfeed_resource_gatherer::Available;
 use tokio::{sync::mpsc, task::JoinHandle};
 
@@ -150,7 +150,7 @@ impl ManagerConnection {
         outbox: mpsc::Sender<FromManager>,
     ) -> Self {
         while let Some(message) = inbox.recv().await {
-            drill::pass("link");
+            failpoint::pass("link");
             let answer = match message {
                 ToManager::Report(progress, available, observed, schedule) => {
                     self.report(*progress, available, observed, schedule).await

@@ -75,7 +75,7 @@ impl fmt::Debug for Secret {
 
 /// All that the agent needs to take part, beside the secret.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Applicant {
+pub(super) struct PeerSetup {
     pub(super) incarnation: u64,
     /// The address of this host at which other nodes reach it.
     pub(super) host: IpAddr,
@@ -229,13 +229,13 @@ pub(super) fn host(manager: &Address) -> io::Result<IpAddr> {
 impl Peers {
     /// `room` is the number of bytes that the tiers of this node retain.
     pub(super) fn start(
-        applicant: Applicant,
+        applicant: PeerSetup,
         secret: &Secret,
         node: NodeId,
         room: Bytes,
         completions: Completions,
     ) -> io::Result<Self> {
-        let Applicant { incarnation, host, network } = applicant;
+        let PeerSetup { incarnation, host, network } = applicant;
         let access = match network {
             JobNetwork::Open => Access::encrypted,
             JobNetwork::Private => Access::private,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use tierfeed_core::{
-    fleet::{Applied, Assignment, Ledger, Origin, launch::Post, schedule::Schedule},
+    fleet::{Applied, Assignment, Ledger, Origin, launch::JobWorld, schedule::Schedule},
     id::{Epoch, NodeId, NumaNode, Rank},
     order::{Spec, World},
     session::{Event as SessionEvent, LookAhead, Session},
@@ -215,7 +215,7 @@ fn announced(job: &Job, layout: Layout, shared_tiers: &[SharedTier]) -> Layout {
 fn listen(
     socket: &Path,
     order: Spec,
-    post: Post,
+    post: JobWorld,
     shared_tiers: Vec<SharedTier>,
 ) -> Result<(Server, mpsc::Receiver<ClientEvent>), AgentError> {
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);

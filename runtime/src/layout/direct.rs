@@ -4,7 +4,7 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use tierfeed_core::{
-    retention::in_place::{Choice, Rates, Reason, Way},
+    retention::in_place::{InPlaceDecision, Rates, ReadPath, Reason},
     tier::{Kind, Locality},
     units::{Bytes, BytesPerSecond},
 };
@@ -28,8 +28,8 @@ impl Layout {
                 && !is_mapped(at)
             {
                 place.settings.backing = Backing::Memory(locality);
-                place.direct = place.direct.map(|choice| Choice {
-                    way: Way::Copied,
+                place.direct = place.direct.map(|choice| InPlaceDecision {
+                    path: ReadPath::Copied,
                     reason: Reason::NoAddresses,
                     ..choice
                 });

@@ -9,7 +9,7 @@ use tierfeed_core::{
     },
     retention::{
         form::SampleTime,
-        in_place::{Pace, Rates, Way},
+        in_place::{Rates, ReadPath, SpeedOrigin},
     },
     tier::{Kind, Locality},
     units::Bytes,
@@ -103,7 +103,7 @@ impl Found {
             budget: found.budget,
             beside: found.beside,
             figures: found.figures.clone(),
-            pace: if found.claim.speed.is_some() { Pace::Imposed } else { Pace::Own },
+            pace: if found.claim.speed.is_some() { SpeedOrigin::Imposed } else { SpeedOrigin::Own },
             reads: found.reads,
             writes: found.writes,
         };
@@ -211,7 +211,7 @@ impl FoundClaim {
             Request::Size(_) => None,
             Request::Share(share) => Some(share),
         };
-        let is_direct = scheduled.direct.is_some_and(|choice| choice.way == Way::Direct);
+        let is_direct = scheduled.direct.is_some_and(|choice| choice.path == ReadPath::Direct);
         let backing = match direct::mapped(&backing) {
             Some(locality) if is_direct => {
                 let most = memory_of_use(locality);

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use tierfeed_numa_memory::drill;
+use tierfeed_numa_memory::failpoint;
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -96,7 +96,7 @@ struct Acceptor {
 
 impl Acceptor {
     fn begin(&mut self, pending: PendingConnection) {
-        drill::pass("accept");
+        failpoint::pass("accept");
         let slots = Arc::clone(&self.slots);
         self.handshakes.spawn(async move {
             let from = pending.name();

@@ -53,7 +53,7 @@ pub(crate) fn settings(start_marker: PathBuf) -> Settings {
             policy: policy::Kind::Gap,
             lost_after: Nanoseconds(u64::MAX),
         },
-        terms: crate::schedule::tests::terms(),
+        inputs: crate::schedule::tests::inputs(),
         meeting_port: 0,
         index: start_marker.with_extension("index"),
         schedule_log: start_marker.with_extension("jsonl"),

@@ -278,7 +278,9 @@ fn entry(tier: &ScheduledTier, found: &FoundTier) -> ScheduledTierEntry {
         cache_bytes: tier.cache.0,
         figures: found.figures.clone(),
         copy_threads: tier.copy_threads,
-        direct: tier.direct.map(|it| it.way == tierfeed_core::retention::in_place::Way::Direct),
+        direct: tier
+            .direct
+            .map(|it| it.path == tierfeed_core::retention::in_place::ReadPath::Direct),
         decision: tier.reason.clone(),
     }
 }

@@ -17,7 +17,7 @@ use tierfeed_core::{
 };
 use tierfeed_workload_analyzer::job::STAGED_BATCHES;
 
-use super::Terms;
+use super::ScheduleInputs;
 
 /// Batches of each rank for which there is room where the job file does not say how many.
 const ROOM_FOR: u32 = 16;
@@ -27,23 +27,23 @@ const ROOM_FOR: u32 = 16;
 const ROOM_SHARE: u64 = 32;
 
 /// The most batches that a later generation may stage of each rank, where `depth` are staged at first.
-pub(super) fn deepest(terms: &Terms, depth: u32, main_memory: Bytes) -> u32 {
-    let room = in_share(terms, main_memory, ROOM_SHARE);
-    depth.max(terms.depth_max.unwrap_or(ROOM_FOR).min(room))
+pub(super) fn deepest(inputs: &ScheduleInputs, depth: u32, main_memory: Bytes) -> u32 {
+    let room = in_share(inputs, main_memory, ROOM_SHARE);
+    depth.max(inputs.depth_max.unwrap_or(ROOM_FOR).min(room))
 }
 
 /// The batches of each rank that a part of main memory holds.
-fn in_share(terms: &Terms, main_memory: Bytes, part: u64) -> u32 {
-    let share = Bytes(main_memory.0 / part / u64::from(terms.ranks.max(1)));
-    staging_depth::deepest(share, terms.batch)
+fn in_share(inputs: &ScheduleInputs, main_memory: Bytes, part: u64) -> u32 {
+    let share = Bytes(main_memory.0 / part / u64::from(inputs.ranks.max(1)));
+    staging_depth::deepest(share, inputs.batch)
 }
 
 /// The depth with so much main memory, and the reason in a sentence.
-pub(super) fn depth(terms: &Terms, offer: &Offer, main_memory: Bytes) -> (u32, String) {
+pub(super) fn depth(inputs: &ScheduleInputs, offer: &Offer, main_memory: Bytes) -> (u32, String) {
     let cold = &offer.cold;
-    let asked = terms.depth_max;
-    let (Some(step_time), Some(rate)) = (terms.step_time, cold.bandwidth) else {
-        let unknown = match terms.step_time {
+    let asked = inputs.depth_max;
+    let (Some(step_time), Some(rate)) = (inputs.step_time, cold.bandwidth) else {
+        let unknown = match inputs.step_time {
             None => "the step time is not known",
             Some(_) => "the rate of the cold store is not known",
         };
@@ -52,12 +52,12 @@ pub(super) fn depth(terms: &Terms, offer: &Offer, main_memory: Bytes) -> (u32, S
             None => (STAGED_BATCHES, format!("the default: {unknown}")),
         };
     };
-    let samples = terms.batch_samples.saturating_mul(terms.ranks);
-    let load = Load { samples, reads: samples, read_len: terms.sample, step_time };
+    let samples = inputs.batch_samples.saturating_mul(inputs.ranks);
+    let load = Load { samples, reads: samples, read_len: inputs.sample, step_time };
     let latency = cold.latency.unwrap_or_default();
-    let cold = Cold { latency, rate, threads: terms.cold_threads };
+    let cold = Cold { latency, rate, threads: inputs.cold_threads };
     // More than the default takes at most half of main memory.
-    let in_memory = in_share(terms, main_memory, 2).max(STAGED_BATCHES);
+    let in_memory = in_share(inputs, main_memory, 2).max(STAGED_BATCHES);
     let bounds = Bounds {
         usual: STAGED_BATCHES,
         most: asked.unwrap_or(DEPTH_MAX).min(in_memory),

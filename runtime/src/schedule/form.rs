@@ -20,7 +20,7 @@ use tierfeed_workload_analyzer::{
     job::CachedForm,
 };
 
-use super::{Terms, transforms};
+use super::{ScheduleInputs, transforms};
 
 /// The demands of a job with a transform on the schedules of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl TransformTerms {
 const NOT_MEASURED: &str = "the time of a transform was not measured";
 
 pub(super) fn transform(
-    terms: &TransformTerms,
+    inputs: &TransformTerms,
     offer: &Offer,
     tiers: &[ScheduledTier],
 ) -> TransformSchedule {
@@ -127,19 +127,19 @@ pub(super) fn transform(
     let threads = found.map_or(NonZeroU32::MIN, |found| found.threads);
     let stored = |reason: &str| (Form::Stored, reason.to_owned());
     let own = found.and_then(|found| found.own);
-    let prepared = match terms.prepared {
+    let prepared = match inputs.prepared {
         PreparedLength::None => None,
         PreparedLength::Fixed(len) => Some(len),
         PreparedLength::Own => own.map(|own| own.mean),
     };
-    let (form, reason) = match (&terms.settled, prepared, found.and_then(|it| it.each)) {
+    let (form, reason) = match (&inputs.settled, prepared, found.and_then(|it| it.each)) {
         (None | Some(Settled { form: Form::Prepared, .. }), ..)
-            if terms.prepared == PreparedLength::None =>
+            if inputs.prepared == PreparedLength::None =>
         {
             stored("nothing comes before the first random step, or it depends on what that draws")
         }
         (Some(settled), ..) => (settled.form, settled.reason.clone()),
-        (None, ..) if terms.later_epochs == 0 => stored("no epoch comes after the first one"),
+        (None, ..) if inputs.later_epochs == 0 => stored("no epoch comes after the first one"),
         (None, ..) if !tiers.iter().any(|tier| keeps(tier.role)) => stored("no tier keeps samples"),
         (None, None, each) => match (found.map(|found| found.own_unknown.as_str()), each) {
             (None | Some(""), None) => stored(NOT_MEASURED),
@@ -149,66 +149,69 @@ pub(super) fn transform(
         (None, Some(_), None) => stored(NOT_MEASURED),
         (None, Some(prepared), Some(each)) => {
             let facts = Facts {
-                samples: terms.samples,
-                reads: terms.reads,
-                stored: terms.stored,
+                samples: inputs.samples,
+                reads: inputs.reads,
+                stored: inputs.stored,
                 prepared,
-                rooms: rooms(terms, offer, tiers),
+                rooms: rooms(inputs, offer, tiers),
                 cold: offer.cold.bandwidth,
                 each,
                 threads,
-                compute: terms.compute,
-                later_epochs: terms.later_epochs,
+                compute: inputs.compute,
+                later_epochs: inputs.later_epochs,
                 scan: own.and_then(|own| own.scan).unwrap_or_default(),
             };
             let choice = core_form::choose(&facts);
             (choice.form, choice.reason())
         }
     };
-    let lengths = terms.lengths.or(own.and_then(|own| own.fingerprint));
+    let lengths = inputs.lengths.or(own.and_then(|own| own.fingerprint));
     let lengths = lengths.filter(|_| form == Form::Prepared);
     TransformSchedule { form, threads, reason, lengths }
 }
 
-/// The terms with room in staging for prepared samples of own lengths, if they may be held in that form. Of 100 batches
+/// The inputs with room in staging for prepared samples of own lengths, if they may be held in that form. Of 100 batches
 /// one is longer.
-pub(super) fn with_room_for_prepared(terms: &Terms, offer: &Offer) -> Option<Terms> {
-    let transform = terms.transform.as_ref()?;
+pub(super) fn with_room_for_prepared(
+    inputs: &ScheduleInputs,
+    offer: &Offer,
+) -> Option<ScheduleInputs> {
+    let transform = inputs.transform.as_ref()?;
     let OwnLengths { mean, deviation, .. } = offer.transform.as_ref()?.own?;
     let is_stored = matches!(transform.settled, Some(Settled { form: Form::Stored, .. }));
     if transform.prepared != PreparedLength::Own || is_stored {
         return None;
     }
-    let samples = u64::from(terms.batch_samples);
+    let samples = u64::from(inputs.batch_samples);
     let (all, variance) = (mean.0.saturating_mul(samples), u128::from(deviation.0).pow(2));
     let room = p99_of_sum(Bytes(all), variance, samples);
-    Some(Terms { batch: Bytes(terms.batch.0.saturating_add(room.0)), ..terms.clone() })
+    Some(ScheduleInputs { batch: Bytes(inputs.batch.0.saturating_add(room.0)), ..inputs.clone() })
 }
 
 /// Whether the schedule of a node of this job may depend on the lengths of prepared samples. Another node may have
 /// measured what this one could not.
-pub(crate) fn may_depend_on_own_lengths(job: &Job, terms: &Terms, offer: &Offer) -> bool {
-    let Some(transform) = &terms.transform else { return false };
+pub(crate) fn may_depend_on_own_lengths(job: &Job, inputs: &ScheduleInputs, offer: &Offer) -> bool {
+    let Some(transform) = &inputs.transform else { return false };
     let is_measured = offer.transform.as_ref().is_some_and(|found| found.each.is_some());
     match &transform.settled {
         Some(settled) => settled.form == Form::Prepared,
         None => {
             transform.later_epochs > 0
-                && terms.policy != policy::Kind::None
+                && inputs.policy != policy::Kind::None
                 && (is_measured || job.world.nodes > 1)
         }
     }
 }
 
-pub(super) fn is_settled(terms: &Terms) -> bool {
-    terms.transform.as_ref().is_some_and(|it| it.settled.is_some())
+pub(super) fn is_settled(inputs: &ScheduleInputs) -> bool {
+    inputs.transform.as_ref().is_some_and(|it| it.settled.is_some())
 }
 
-/// The terms with which tiers hold stored samples.
-pub(super) fn with_stored(terms: &Terms, reason: String) -> Terms {
+/// The inputs with which tiers hold stored samples.
+pub(super) fn with_stored(inputs: &ScheduleInputs, reason: String) -> ScheduleInputs {
     let settled = Some(Settled { form: Form::Stored, reason });
-    let transform = terms.transform.clone().map(|it| TransformTerms { settled, ..it });
-    Terms { transform, ..terms.clone() }
+    let transform = inputs.transform.clone().map(|it| TransformTerms { settled, ..it });
+    ScheduleInputs { transform, ..inputs.clone() }
 }
 
 fn keeps(role: Role) -> bool {
@@ -216,11 +219,11 @@ fn keeps(role: Role) -> bool {
 }
 
 /// The rooms of this node and of those that share with it.
-fn rooms(terms: &TransformTerms, offer: &Offer, tiers: &[ScheduledTier]) -> Vec<Room> {
+fn rooms(inputs: &TransformTerms, offer: &Offer, tiers: &[ScheduledTier]) -> Vec<Room> {
     let found = |tier: &ScheduledTier| -> Option<&FoundTier> {
         offer.tiers.get(usize::try_from(tier.offered).ok()?)
     };
-    let nodes = u64::from(terms.sharing);
+    let nodes = u64::from(inputs.sharing);
     let room = |tier: &ScheduledTier| Room {
         len: Bytes(tier.cache.0.saturating_mul(nodes)),
         rate: found(tier)

@@ -5,7 +5,7 @@ use tierfeed_core::{
         schedule::{Location, OwnLengths, TransformOffer, Transforming},
     },
     id::NumaNode,
-    retention::{form::SampleTime, in_place::Pace},
+    retention::{form::SampleTime, in_place::SpeedOrigin},
     session::Cycle,
 };
 
@@ -14,9 +14,9 @@ use tierfeed_workload_analyzer::{demand::Sizes, job::CachedForm};
 use super::*;
 use crate::rpc::codec;
 
-/// The terms of a job with two ranks, batches of 8 samples of 1 MiB, and chunks of 1 MiB.
-pub(crate) fn terms() -> Terms {
-    Terms {
+/// The inputs of a job with two ranks, batches of 8 samples of 1 MiB, and chunks of 1 MiB.
+pub(crate) fn inputs() -> ScheduleInputs {
+    ScheduleInputs {
         ranks: 2,
         batch: Bytes::mib(8),
         batch_samples: 8,
@@ -30,7 +30,7 @@ pub(crate) fn terms() -> Terms {
         stay: Stay::UntilRead,
         verified: Verified::Never,
         lengths: SampleLengths::Several,
-        wishes: BTreeMap::new(),
+        modes: BTreeMap::new(),
         limits_writes: false,
         look_ahead: LookAhead::Auto,
         phases: None,
@@ -60,7 +60,7 @@ pub(crate) fn found(kind: Kind, mb_per_s: impl Into<Option<u64>>) -> FoundTier {
             from: "test".into(),
             is_rough: false,
         },
-        pace: Pace::Own,
+        pace: SpeedOrigin::Own,
         reads: None,
         writes: None,
     }
@@ -74,14 +74,14 @@ pub(crate) fn offer(cold: impl Into<Option<u64>>) -> Offer {
 }
 
 /// The kinds of tiers in their order, with what each is used for.
-fn uses(terms: &Terms, offer: &Offer) -> Vec<(Kind, Role)> {
-    let schedule = of(terms, offer).unwrap();
+fn uses(inputs: &ScheduleInputs, offer: &Offer) -> Vec<(Kind, Role)> {
+    let schedule = of(inputs, offer).unwrap();
     schedule.with(offer).map(|(tier, found)| (found.kind, tier.role)).collect()
 }
 
 fn reasons(tiers: Vec<FoundTier>, cold: impl Into<Option<u64>>) -> Vec<String> {
     let offer = Offer { tiers, ..offer(cold) };
-    of(&terms(), &offer).unwrap().tiers.into_iter().map(|tier| tier.reason).collect()
+    of(&inputs(), &offer).unwrap().tiers.into_iter().map(|tier| tier.reason).collect()
 }
 
 const STAGED: &str = "first: batches are staged in main memory";
@@ -93,7 +93,7 @@ fn tiers_stand_by_their_cost_and_say_so() {
         found(Kind::CxlMemory, 50),
         found(Kind::Scratch, 2_000),
     ];
-    let found = of(&terms(), &Offer { tiers: tiers.clone(), ..offer(None) }).unwrap();
+    let found = of(&inputs(), &Offer { tiers: tiers.clone(), ..offer(None) }).unwrap();
     let order: Vec<u32> = found.tiers.iter().map(|tier| tier.offered).collect();
     assert_eq!(order, [0, 2, 1]);
     let expected =
@@ -138,17 +138,20 @@ fn a_tier_that_costs_more_than_the_cold_store_is_left_out_with_the_reason() {
     };
     let expected =
         [(Kind::MainMemory, both), (Kind::Scratch, both), (Kind::CxlMemory, Role::LeftOut)];
-    assert_eq!(uses(&terms(), &offer), expected);
-    let schedule = of(&terms(), &offer).unwrap();
+    assert_eq!(uses(&inputs(), &offer), expected);
+    let schedule = of(&inputs(), &offer).unwrap();
     let last = schedule.tiers.last().unwrap();
     assert_eq!(last.reason, "left out: 50 MB/s costs more than the cold store with 200 MB/s");
     assert_eq!(last.cache, Bytes(0));
     let as_fast = Offer { cold: found(Kind::Storage, 60).figures, ..offer.clone() };
-    assert_eq!(uses(&terms(), &as_fast)[2], (Kind::CxlMemory, both), "within 30 %");
+    assert_eq!(uses(&inputs(), &as_fast)[2], (Kind::CxlMemory, both), "within 30 %");
     let rough = Figures { is_rough: true, ..offer.cold.clone() };
     for cold in [Figures::none(), rough] {
         let offer = Offer { cold, ..offer.clone() };
-        assert!(uses(&terms(), &offer).iter().all(|(_, role)| *role == both), "nothing to compare");
+        assert!(
+            uses(&inputs(), &offer).iter().all(|(_, role)| *role == both),
+            "nothing to compare"
+        );
     }
 }
 
@@ -156,16 +159,16 @@ fn a_tier_that_costs_more_than_the_cold_store_is_left_out_with_the_reason() {
 fn a_directory_on_the_disk_of_the_dataset_is_left_out() {
     let mut offer = offer(None);
     offer.tiers[3].device = Device::OfTheDataset;
-    assert_eq!(uses(&terms(), &offer)[3], (Kind::Storage, Role::LeftOut));
-    let reason = of(&terms(), &offer).unwrap().tiers.pop().unwrap().reason;
+    assert_eq!(uses(&inputs(), &offer)[3], (Kind::Storage, Role::LeftOut));
+    let reason = of(&inputs(), &offer).unwrap().tiers.pop().unwrap().reason;
     assert!(reason.starts_with("left out: /nvme lies on the disk that holds the"), "{reason}");
 }
 
 #[test]
 fn the_use_of_a_tier_follows_from_policy_and_look_ahead() {
     let role = |policy, look_ahead, limits_writes| {
-        let terms = Terms { policy, limits_writes, look_ahead, ..terms() };
-        let uses = uses(&terms, &offer(None));
+        let inputs = ScheduleInputs { policy, limits_writes, look_ahead, ..inputs() };
+        let uses = uses(&inputs, &offer(None));
         (uses[0].1, uses[3].1)
     };
     let both = Role::RetentionAndLookAhead;
@@ -186,7 +189,8 @@ fn the_depth_follows_from_step_time_and_cold_store_within_what_the_job_and_memor
         let mut offer = offer(1_000);
         offer.tiers[0].budget = budget;
         offer.cold.latency = Some(Nanoseconds(latency_ms * 1_000_000));
-        let schedule = of(&Terms { step_time, depth_max: asked, ..terms() }, &offer).unwrap();
+        let schedule =
+            of(&ScheduleInputs { step_time, depth_max: asked, ..inputs() }, &offer).unwrap();
         (schedule.depth, schedule.depth_reason)
     };
     let (roomy, reason) = (Bytes::mib(4_096), |text: &str| text.to_owned());
@@ -208,7 +212,8 @@ fn declared_phases_have_room_in_the_first_schedule_if_they_are_worth_some() {
     let cycle = Cycle { consumed: Bytes::mib(400), busy: second, idle: second };
     let phases = Some(Phases { cycle, epoch: Bytes::mib(20_000), step: Bytes::mib(16) });
     let of = |phases, look_ahead, cold: Option<u64>| {
-        let schedule = of(&Terms { look_ahead, phases, ..terms() }, &offer(cold)).unwrap();
+        let schedule =
+            of(&ScheduleInputs { look_ahead, phases, ..inputs() }, &offer(cold)).unwrap();
         (schedule.look_ahead, schedule.reason)
     };
     let (room, reason) = of(phases, LookAhead::Auto, Some(250));
@@ -230,14 +235,14 @@ fn declared_phases_have_room_in_the_first_schedule_if_they_are_worth_some() {
 #[test]
 fn staging_comes_before_the_cache_and_the_chunk_fits_what_is_used() {
     let mut offer = offer(None);
-    let schedule = of(&terms(), &offer).unwrap();
+    let schedule = of(&inputs(), &offer).unwrap();
     assert_eq!((schedule.arena, schedule.tiers[0].cache), (Bytes::mib(32), Bytes::mib(64)));
-    let unsaid = Terms { chunk: None, ..terms() };
+    let unsaid = ScheduleInputs { chunk: None, ..inputs() };
     assert_eq!(of(&unsaid, &offer).unwrap().chunk, Bytes::mib(4), "a sixteenth of 64 MiB");
     offer.tiers[0].budget = Bytes::mib(12);
     // Staging could extend into CXL memory.
     offer.tiers.truncate(1);
-    let error = of(&terms(), &offer).unwrap_err().to_string();
+    let error = of(&inputs(), &offer).unwrap_err().to_string();
     assert!(error.starts_with("tiers.main-memory: 12 MiB cannot hold a batch"), "{error}");
 }
 
@@ -246,10 +251,10 @@ fn the_window_of_the_cold_store_begins_with_what_its_rate_and_latency_keep_in_fl
     let cold = |latency_ms: u64| {
         let mut offer = offer(1_000);
         offer.cold.latency = Some(Nanoseconds(latency_ms * 1_000_000));
-        of(&terms(), &offer).unwrap().windows
+        of(&inputs(), &offer).unwrap().windows
     };
     assert_eq!(cold(1), cold(0), "one read of 1 MiB takes as long");
-    assert_eq!(cold(1).cold, terms().reads_at_first.get());
+    assert_eq!(cold(1).cold, inputs().reads_at_first.get());
     assert_eq!(cold(100).cold, 96, "100 MB in reads of 1 MiB");
     assert_eq!(cold(100_000).cold, cold(1).cold_max);
 }
@@ -260,7 +265,7 @@ fn two_writers_copy_only_where_they_are_faster_than_one() {
     let threads = |one, two| {
         let mut offer = offer(None);
         offer.tiers[1].writes = Some(WriteRates { one: rate(one), two: rate(two) });
-        of(&terms(), &offer).unwrap().tiers[1].copy_threads
+        of(&inputs(), &offer).unwrap().tiers[1].copy_threads
     };
     assert_eq!((threads(17_000, 17_100), threads(10_000, 19_000)), (1, 2));
 }
@@ -286,7 +291,7 @@ fn long_offer(number: u32) -> Offer {
 #[test]
 fn the_schedules_of_a_thousand_nodes_together_take_less_than_a_mebibyte() {
     let bytes = |number| {
-        let schedule = of(&terms(), &long_offer(number)).unwrap();
+        let schedule = of(&inputs(), &long_offer(number)).unwrap();
         codec::tests::compressed_len(&schedule)
     };
     let all: usize = (0..1024).map(bytes).sum();
@@ -324,24 +329,24 @@ prop_compose! {
         chunk_mib in prop::option::of(1_u64..16),
         policy in prop::sample::select(policy::Kind::ALL.to_vec()),
         look_ahead in prop::sample::select(vec![LookAhead::Auto, LookAhead::Off]),
-    ) -> Terms {
+    ) -> ScheduleInputs {
         let step_time = step_ms.map(|ms| Nanoseconds(ms * 1_000_000));
         let chunk = chunk_mib.map(Bytes::mib);
-        Terms { step_time, depth_max, chunk, policy, look_ahead, ..terms() }
+        ScheduleInputs { step_time, depth_max, chunk, policy, look_ahead, ..inputs() }
     }
 }
 
 proptest! {
     #[test]
     fn equal_inputs_give_equal_bytes_and_every_tier_has_one_place(
-        terms in any_terms(),
+        inputs in any_terms(),
         offer in any_offer(),
     ) {
-        let sent = |offer: &Offer| of(&terms, offer).map(|it| serde_json::to_string(&it).unwrap());
+        let sent = |offer: &Offer| of(&inputs, offer).map(|it| serde_json::to_string(&it).unwrap());
         // Through the network, as the manager gets it.
         let received = serde_json::from_str(&serde_json::to_string(&offer).unwrap()).unwrap();
         prop_assert_eq!(sent(&offer), sent(&received));
-        let schedule = of(&terms, &offer).unwrap();
+        let schedule = of(&inputs, &offer).unwrap();
         let mut places: Vec<u32> = schedule.tiers.iter().map(|tier| tier.offered).collect();
         prop_assert_eq!(places[0], 0, "main memory is the first");
         places.sort_unstable();
@@ -349,13 +354,13 @@ proptest! {
         for (tier, found) in schedule.with(&offer) {
             prop_assert!(tier.cache <= found.budget && tier.cache.0 % schedule.chunk.0 == 0);
         }
-        prop_assert!(terms.depth_max.is_none_or(|most| schedule.depth <= most));
-        prop_assert!(schedule.arena >= terms.batch);
+        prop_assert!(inputs.depth_max.is_none_or(|most| schedule.depth <= most));
+        prop_assert!(schedule.arena >= inputs.batch);
     }
 }
 
 /// A dataset of 100 MB whose samples are six times as long when they are prepared: then a third of them fits into tiers.
-fn transforming() -> Terms {
+fn transforming() -> ScheduleInputs {
     let transform = TransformTerms {
         settled: None,
         prepared: PreparedLength::Fixed(Bytes(60_000)),
@@ -367,11 +372,15 @@ fn transforming() -> Terms {
         compute: None,
         later_epochs: 9,
     };
-    Terms { transform: Some(transform), ..terms() }
+    ScheduleInputs { transform: Some(transform), ..inputs() }
 }
 
 /// The transform of a node with this time of a thread, in microseconds, and a cold store of `cold` MB/s.
-fn form_of(terms: &Terms, prepare_us: impl Into<Option<u64>>, cold: u64) -> TransformSchedule {
+fn form_of(
+    inputs: &ScheduleInputs,
+    prepare_us: impl Into<Option<u64>>,
+    cold: u64,
+) -> TransformSchedule {
     let each = prepare_us
         .into()
         .map(|us| SampleTime { prepare: Nanoseconds(us * 1000), rest: Nanoseconds(100_000) });
@@ -384,7 +393,7 @@ fn form_of(terms: &Terms, prepare_us: impl Into<Option<u64>>, cold: u64) -> Tran
         own_unknown: String::new(),
     });
     let tiers = vec![found(Kind::MainMemory, None), found(Kind::Scratch, 2_000)];
-    of(terms, &Offer { tiers, transform, ..offer(cold) }).unwrap().transform.unwrap()
+    of(inputs, &Offer { tiers, transform, ..offer(cold) }).unwrap().transform.unwrap()
 }
 
 #[test]
@@ -404,7 +413,7 @@ fn tiers_hold_the_form_that_saves_what_is_short_and_the_schedule_says_why() {
 
 /// The schedule of a node that looked at images: decoded, they have `mean` bytes, and all of them would be
 /// scanned in `scan_s` seconds.
-fn of_images(terms: &Terms, mean: u64, scan_s: u64) -> Schedule {
+fn of_images(inputs: &ScheduleInputs, mean: u64, scan_s: u64) -> Schedule {
     let transform = TransformOffer {
         each: Some(SampleTime { prepare: Nanoseconds(2_000_000), rest: Nanoseconds(100_000) }),
         own: Some(OwnLengths {
@@ -416,29 +425,29 @@ fn of_images(terms: &Terms, mean: u64, scan_s: u64) -> Schedule {
         ..TransformOffer::of_threads(NonZeroU32::new(2).unwrap())
     };
     let tiers = vec![found(Kind::MainMemory, None), found(Kind::Scratch, 2_000)];
-    of(terms, &Offer { tiers, transform: Some(transform), ..offer(100) }).unwrap()
+    of(inputs, &Offer { tiers, transform: Some(transform), ..offer(100) }).unwrap()
 }
 
 #[test]
 fn images_of_own_size_are_held_decoded_if_that_saves_more_than_their_scan_takes() {
-    let mut terms = transforming();
-    terms.transform.iter_mut().for_each(|it| it.prepared = PreparedLength::Own);
+    let mut inputs = transforming();
+    inputs.transform.iter_mut().for_each(|it| it.prepared = PreparedLength::Own);
     let form = |schedule: &Schedule| schedule.transform.clone().unwrap();
     let (known, quick, long) = (
-        of_images(&terms, 60_000, 0),
-        of_images(&terms, 60_000, 2),
-        of_images(&terms, 60_000, 1_000),
+        of_images(&inputs, 60_000, 0),
+        of_images(&inputs, 60_000, 2),
+        of_images(&inputs, 60_000, 1_000),
     );
     assert_eq!([&known, &quick].map(|it| form(it).form), [Form::Prepared; 2]);
     let reason = form(&long).reason;
     assert_eq!(form(&long).form, Form::Stored);
     assert!(reason.contains("; scanning the heads of images would take 1000 s"), "{reason}");
     assert!(known.arena > long.arena, "{:?}: room in staging is for what is held", known.arena);
-    let mut stored = terms.clone();
+    let mut stored = inputs.clone();
     let settled = Settled { form: Form::Stored, reason: String::new() };
     stored.transform.iter_mut().for_each(|it| it.settled = Some(settled.clone()));
     assert_eq!(of_images(&stored, 60_000, 0).arena, long.arena);
-    let nothing = form_of(&terms, 2_000, 100);
+    let nothing = form_of(&inputs, 2_000, 100);
     assert_eq!(nothing.reason, "no agent has looked at the sizes of the images yet");
 }
 
@@ -451,9 +460,9 @@ fn only_later_epochs_of_the_run_save_anything_and_without_one_no_scan_is_spoken_
         TransformTerms::of(&job, &demand(&job)).unwrap().later_epochs
     };
     assert_eq!([0, 98, 99].map(later), [99, 1, 0]);
-    let mut terms = transforming();
-    terms.transform.iter_mut().for_each(|it| it.later_epochs = 0);
-    let last = form_of(&terms, 2_000, 100);
+    let mut inputs = transforming();
+    inputs.transform.iter_mut().for_each(|it| it.later_epochs = 0);
+    let last = form_of(&inputs, 2_000, 100);
     assert_eq!((last.form, &*last.reason), (Form::Stored, "no epoch comes after the first one"));
 }
 
@@ -461,10 +470,10 @@ fn only_later_epochs_of_the_run_save_anything_and_without_one_no_scan_is_spoken_
 fn images_are_looked_at_only_where_that_may_decide_the_form() {
     let job = own_lengths_job(0);
     let may_depend = |job: &Job, each| {
-        let terms = Terms::of(job, &demand(job));
+        let inputs = ScheduleInputs::of(job, &demand(job));
         let threads = NonZeroU32::new(2).unwrap();
         let transform = Some(TransformOffer { each, ..TransformOffer::of_threads(threads) });
-        may_depend_on_own_lengths(job, &terms, &Offer { transform, ..offer(100) })
+        may_depend_on_own_lengths(job, &inputs, &Offer { transform, ..offer(100) })
     };
     let each = Some(SampleTime::default());
     assert!(may_depend(&job, each));
@@ -485,8 +494,8 @@ fn images_are_looked_at_only_where_that_may_decide_the_form() {
 
 #[test]
 fn a_node_without_room_for_the_form_of_the_first_is_told_of_that_choice() {
-    let mut terms = transforming();
-    terms.transform.iter_mut().for_each(|it| it.prepared = PreparedLength::Own);
+    let mut inputs = transforming();
+    inputs.transform.iter_mut().for_each(|it| it.prepared = PreparedLength::Own);
     let threads = NonZeroU32::new(2).unwrap();
     let own =
         OwnLengths { fingerprint: None, mean: Bytes::mib(20), deviation: Bytes(0), scan: None };
@@ -494,11 +503,11 @@ fn a_node_without_room_for_the_form_of_the_first_is_told_of_that_choice() {
     let unknown = TransformOffer::of_threads(threads);
     let transform = Some(TransformOffer { each, own: Some(own), ..unknown });
     let offer = Offer { tiers: vec![found(Kind::MainMemory, None)], transform, ..offer(100) };
-    let alone = of(&terms, &offer).unwrap().transform.unwrap();
+    let alone = of(&inputs, &offer).unwrap().transform.unwrap();
     assert_eq!(alone.reason, "main memory has no room to stage batches of prepared samples");
     let first = TransformSchedule { form: Form::Prepared, ..alone };
-    terms.transform.as_mut().unwrap().settle(&first);
-    let error = of(&terms, &offer).unwrap_err().to_string();
+    inputs.transform.as_mut().unwrap().settle(&first);
+    let error = of(&inputs, &offer).unwrap_err().to_string();
     assert!(error.contains("transform.cache: stored"), "{error}");
     assert!(error.contains("the first node of the job chose"), "{error}");
 }
@@ -545,8 +554,8 @@ fn demand(job: &Job) -> Demand {
 
 #[test]
 fn all_nodes_get_the_lengths_of_prepared_samples_that_the_first_one_scanned() {
-    let mut terms = transforming();
-    terms.transform.iter_mut().for_each(|it| it.prepared = PreparedLength::Own);
+    let mut inputs = transforming();
+    inputs.transform.iter_mut().for_each(|it| it.prepared = PreparedLength::Own);
     let mut lengths_of = |fingerprint: Option<u64>, prepare_us: u64| {
         let transform = TransformOffer {
             each: Some(SampleTime {
@@ -563,8 +572,8 @@ fn all_nodes_get_the_lengths_of_prepared_samples_that_the_first_one_scanned() {
         };
         let tiers = vec![found(Kind::MainMemory, None), found(Kind::Scratch, 2_000)];
         let offer = Offer { tiers, transform: Some(transform), ..offer(100) };
-        let scheduled = of(&terms, &offer).unwrap().transform.unwrap();
-        terms.transform.as_mut().unwrap().settle(&scheduled);
+        let scheduled = of(&inputs, &offer).unwrap().transform.unwrap();
+        inputs.transform.as_mut().unwrap().settle(&scheduled);
         (scheduled.form, scheduled.lengths)
     };
     assert_eq!(lengths_of(None, 2_000), (Form::Prepared, None), "it looked at some images only");
@@ -574,23 +583,23 @@ fn all_nodes_get_the_lengths_of_prepared_samples_that_the_first_one_scanned() {
 
 #[test]
 fn all_nodes_hold_the_form_of_the_first_whatever_they_measured() {
-    let mut terms = transforming();
-    let first = form_of(&terms, 2_000, 100);
-    terms.transform.as_mut().unwrap().settle(&first);
-    let other = form_of(&terms, 10, 1);
+    let mut inputs = transforming();
+    let first = form_of(&inputs, 2_000, 100);
+    inputs.transform.as_mut().unwrap().settle(&first);
+    let other = form_of(&inputs, 10, 1);
     assert_eq!((other.form, &other.reason), (Form::Prepared, &first.reason));
 }
 
 #[test]
 fn no_room_is_kept_free_for_samples_to_come_where_tiers_hold_prepared_ones() {
-    let mut terms = transforming();
-    terms.look_ahead = LookAhead::Room(Bytes::mib(4));
+    let mut inputs = transforming();
+    inputs.look_ahead = LookAhead::Room(Bytes::mib(4));
     let room = |form| {
-        let mut terms = terms.clone();
+        let mut inputs = inputs.clone();
         let settled = Settled { form, reason: String::new() };
-        terms.transform.as_mut().unwrap().settled = Some(settled);
+        inputs.transform.as_mut().unwrap().settled = Some(settled);
         let tiers = vec![found(Kind::MainMemory, None), found(Kind::Scratch, 2_000)];
-        of(&terms, &Offer { tiers, ..offer(100) }).unwrap().look_ahead
+        of(&inputs, &Offer { tiers, ..offer(100) }).unwrap().look_ahead
     };
     assert_eq!([Form::Stored, Form::Prepared].map(room), [Bytes::mib(4), Bytes(0)]);
 }

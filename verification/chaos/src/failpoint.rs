@@ -1,7 +1,7 @@
 //! Threads that panic: a process is restarted with a failpoint, a place in its code at which a thread panics
 //! after some passes.
 //!
-//! Only builds with debug assertions have failpoints (`numa_memory::drill`).
+//! Only builds with debug assertions have failpoints (`numa_memory::failpoint`).
 
 use std::{
     cell::Cell,

@@ -3,7 +3,7 @@ use std::{fmt::Write as _, fs};
 use proptest::prelude::*;
 use tierfeed_core::{
     outage::PATIENCE,
-    retention::{in_place::Wish, policy},
+    retention::{in_place::InPlaceMode, policy},
     units::BytesPerSecond,
 };
 
@@ -140,7 +140,7 @@ fn every_key_of_a_full_job_arrives() {
         path: None,
         writes_per_epoch: None,
         speed: None,
-        direct: Wish::Never,
+        direct: InPlaceMode::Never,
     };
     let expected = Job {
         name: "resnet50".to_owned(),
@@ -178,7 +178,7 @@ fn every_key_of_a_full_job_arrives() {
             TierRequest {
                 numa_nodes: vec![NumaNode(2), NumaNode(3)],
                 speed: emulated(350, 20_000_000_000),
-                direct: Wish::Auto,
+                direct: InPlaceMode::Auto,
                 ..tier(tier::Kind::CxlMemory, Budget::Reserve(Percent(20)))
             },
             TierRequest {
@@ -238,7 +238,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
                 path: None,
                 writes_per_epoch: None,
                 speed: None,
-                direct: Wish::Never,
+                direct: InPlaceMode::Never,
             },
             TierRequest {
                 kind: tier::Kind::CxlMemory,
@@ -248,7 +248,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
                 path: None,
                 writes_per_epoch: None,
                 speed: None,
-                direct: Wish::Auto,
+                direct: InPlaceMode::Auto,
             },
         ],
         job_scratch: None,
@@ -820,16 +820,16 @@ fn where_samples_are_read_can_be_said_unless_it_can_never_be() {
         );
         parse(&format!("{REQUIRED}{more}{tiers}"))
     };
-    for wish in Wish::ALL {
-        let direct = format!(", direct: {}", wish.name());
-        assert_eq!(job(&direct, "").unwrap().tiers[1].direct, wish);
+    for mode in InPlaceMode::ALL {
+        let direct = format!(", direct: {}", mode.name());
+        assert_eq!(job(&direct, "").unwrap().tiers[1].direct, mode);
         let refused = job(&direct, "verify: always\n").is_err();
-        assert_eq!(refused, wish == Wish::Always);
+        assert_eq!(refused, mode == InPlaceMode::Always);
         let refused = job(&direct, "policy: fifo\n").is_err();
-        assert_eq!(refused, wish == Wish::Always);
+        assert_eq!(refused, mode == InPlaceMode::Always);
         assert!(job(&direct, "policy: pinned\n").is_ok());
     }
-    assert_eq!(job("", "").unwrap().tiers[1].direct, Wish::Auto);
+    assert_eq!(job("", "").unwrap().tiers[1].direct, InPlaceMode::Auto);
     let said = job(", direct: yes", "").unwrap_err().to_string();
     assert!(
         said.contains("tiers.cxl-memory.direct is `yes`; expected one of auto, always"),

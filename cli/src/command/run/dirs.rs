@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::anyhow;
-use tierfeed_core::fleet::launch::{Identity, Seat, Task};
+use tierfeed_core::fleet::launch::{Identity, ProcessPlacement, Task};
 use tierfeed_runtime::run_dir::RunDir;
 use tierfeed_workload_analyzer::Job;
 
@@ -52,7 +52,7 @@ impl Dirs {
         place: Place,
         job: &Job,
         identity: &Identity,
-        seat: Seat,
+        seat: ProcessPlacement,
         began: Duration,
     ) -> Result<Self, Failure> {
         let nodes = job.world.nodes;
@@ -100,7 +100,7 @@ fn shared(
     runs: Option<PathBuf>,
     label: &str,
     name: Option<RunName>,
-    seat: Seat,
+    seat: ProcessPlacement,
 ) -> Result<RunDir, Failure> {
     if seat.node == FIRST && runs.is_none() {
         environment::prune_runs();

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, pin::pin, time::Duration};
 use nix::unistd::gethostname;
 use tierfeed_core::{
     fleet::{
-        launch::{Seat, Task},
+        launch::{ProcessPlacement, Task},
         training::Cause,
     },
     order::World,
@@ -51,7 +51,7 @@ pub(super) struct NodeRun<'a> {
     pub(super) arguments: &'a Run,
     pub(super) ranks: Ranks<'a>,
     pub(super) launch: BTreeMap<String, String>,
-    pub(super) seat: Seat,
+    pub(super) seat: ProcessPlacement,
     pub(super) dirs: &'a Dirs,
     /// Whether a launcher has started this process.
     pub(super) is_launched: bool,
@@ -295,7 +295,7 @@ impl NodeRun<'_> {
         world: World,
         place: &MeetingPlace,
     ) -> anyhow::Result<Vec<Vec<(&'static str, String)>>> {
-        let Seat { node, task } = self.seat;
+        let ProcessPlacement { node, task } = self.seat;
         if let Task::Rank { rank, .. } = task {
             return processes::rank_variables(world, [rank].into_iter(), place);
         }

@@ -15,7 +15,7 @@ use tierfeed_core::{
         schedule::{Device, Figures, FoundTier, Location, Offer},
     },
     id::{Epoch, NodeId, SampleId},
-    retention::in_place::Pace,
+    retention::in_place::SpeedOrigin,
     tier::{Kind, Locality},
     units::Bytes,
 };
@@ -146,7 +146,7 @@ fn offer() -> Offer {
         budget: Bytes::mib(64),
         beside: Bytes(0),
         figures: figures(),
-        pace: Pace::Own,
+        pace: SpeedOrigin::Own,
         reads: None,
         writes: None,
     };

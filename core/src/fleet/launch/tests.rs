@@ -19,8 +19,8 @@ fn read(text: &'static str) -> Result<Identity, LaunchError> {
     Identity::read(&|name| variables.get(name).cloned())
 }
 
-fn post(nodes: u32, ranks_per_node: u32) -> Post {
-    Post {
+fn post(nodes: u32, ranks_per_node: u32) -> JobWorld {
+    JobWorld {
         world: World { nodes, ranks_per_node },
         nodes_at: "job.yaml:11".to_string(),
         ranks_per_node_at: "job.yaml:12".to_string(),
@@ -28,17 +28,17 @@ fn post(nodes: u32, ranks_per_node: u32) -> Post {
     }
 }
 
-fn rank_in(text: &'static str, post: &Post) -> Result<Rank, std::string::String> {
+fn rank_in(text: &'static str, post: &JobWorld) -> Result<Rank, std::string::String> {
     let identity = read(text).map_err(|error| error.to_string())?;
     identity.rank_in(post).map_err(|error| error.to_string())
 }
 
-fn seat_in(text: &'static str, post: &Post) -> Result<Seat, std::string::String> {
+fn seat_in(text: &'static str, post: &JobWorld) -> Result<ProcessPlacement, std::string::String> {
     let identity = read(text).map_err(|error| error.to_string())?;
     identity.seat_in(post).map_err(|error| error.to_string())
 }
 
-fn node_in(text: &'static str, post: &Post) -> Result<NodeId, std::string::String> {
+fn node_in(text: &'static str, post: &JobWorld) -> Result<NodeId, std::string::String> {
     let identity = read(text).map_err(|error| error.to_string())?;
     identity.node_in(post).map_err(|error| error.to_string())
 }
@@ -145,7 +145,7 @@ fn one_rank_needs_no_launcher() {
     for text in ["", "RANK=0 WORLD_SIZE=1", "RANK=", SLURM_BATCH, "LOCAL_RANK=0", "WORLD_SIZE=1"] {
         assert_eq!(rank_in(text, &post(1, 1)), Ok(Rank(0)), "{text}");
         assert_eq!(node_in(text, &post(1, 1)), Ok(NodeId(0)), "{text}");
-        let seat = Seat { node: NodeId(0), task: Task::Node };
+        let seat = ProcessPlacement { node: NodeId(0), task: Task::Node };
         assert_eq!(seat_in(text, &post(1, 1)), Ok(seat), "{text}");
     }
 }
@@ -168,7 +168,7 @@ fn a_world_that_is_stated_without_a_rank_is_refused() {
         let by_user = std::format!("{text} TIERFEED_RANK=0 TIERFEED_WORLD_SIZE=1").leak();
         assert_eq!(rank_in(by_user, &post(1, 1)), Ok(Rank(0)), "{by_user}");
     }
-    let seat = Seat { node: NodeId(0), task: Task::Node };
+    let seat = ProcessPlacement { node: NodeId(0), task: Task::Node };
     assert_eq!(seat_in("WORLD_SIZE=8", &post(1, 8)), Ok(seat), "a script that starts them all");
     assert_eq!(rank_in("WORLD_SIZE=8 PMI_RANK=1 PMI_SIZE=2", &post(1, 2)), Ok(Rank(1)));
 }
@@ -178,8 +178,8 @@ fn a_world_that_is_stated_without_a_rank_is_refused() {
 fn every_wrong_combination_of_world_and_ranks_is_refused_with_both_sources() {
     let two = post(1, 2);
     let two_nodes = post(2, 2);
-    let at_node_1 = Post { node: Some(NodeId(1)), ..post(2, 1) };
-    let cases: &[(&'static str, &Post, &[&str])] = &[
+    let at_node_1 = JobWorld { node: Some(NodeId(1)), ..post(2, 1) };
+    let cases: &[(&'static str, &JobWorld, &[&str])] = &[
         // More ranks than the job has.
         (
             TORCHRUN,
@@ -414,8 +414,8 @@ fn all_launchers_around_a_process_are_known() {
 
 #[test]
 fn a_launcher_starts_run_once_on_each_node_or_once_for_each_rank() {
-    let node = |node| Seat { node: NodeId(node), task: Task::Node };
-    let rank = |rank, local, node| Seat {
+    let node = |node| ProcessPlacement { node: NodeId(node), task: Task::Node };
+    let rank = |rank, local, node| ProcessPlacement {
         node: NodeId(node),
         task: Task::Rank { rank: Rank(rank), local },
     };

@@ -11,7 +11,7 @@ use std::{
 
 use tierfeed_core::units::Bytes;
 use tierfeed_file_io::reads::{Destination, Ended, Read, ReadRing, RegionRange};
-use tierfeed_numa_memory::drill;
+use tierfeed_numa_memory::failpoint;
 
 use super::{
     RingState, ThreadWaker,
@@ -75,7 +75,7 @@ impl Worker {
     pub(super) fn run(mut self) {
         let mut ended = Vec::new();
         loop {
-            drill::pass("ring");
+            failpoint::pass("ring");
             self.take_fetches();
             self.fill();
             if !ended.is_empty() {

@@ -10,7 +10,7 @@ use std::{
 use tempfile::TempDir;
 use tierfeed_core::{
     batch::Batch,
-    fleet::launch::Post,
+    fleet::launch::JobWorld,
     id::{ConnectionId, LeaseId, NodeId, SampleId},
     order::{FurtherDatasets, Position, Shuffle, World},
     session::{Fault, SkipShare},
@@ -86,7 +86,7 @@ impl Job {
     }
 
     fn agent(&self) -> FakeAgent {
-        let post = Post {
+        let post = JobWorld {
             world: WORLD,
             nodes_at: "job.yaml:1".to_owned(),
             ranks_per_node_at: "job.yaml:2".to_owned(),

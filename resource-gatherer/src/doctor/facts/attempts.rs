@@ -9,7 +9,7 @@ use nix::{
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use tierfeed_core::id::NumaNode;
 use tierfeed_file_io::{Unavailable, io_uring_available};
-use tierfeed_numa_memory::attempts::{self, Call};
+use tierfeed_numa_memory::policy_probe::{self, Call};
 
 use crate::{inventory::Inventory, sysroot::Sysroot};
 
@@ -86,7 +86,7 @@ impl Tried {
             return Self::default();
         }
         let node = NumaNode(inventory.memory_nodes().next().map_or(0, |node| node.id));
-        let attempt = |call| (call, Attempt::from(attempts::attempt(call, node)));
+        let attempt = |call| (call, Attempt::from(policy_probe::attempt(call, node)));
         let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
         // Linux before 6.3 does not know the second, and `vm.memfd_noexec=2` wants it.
         let no_exec = MFdFlags::from_bits_retain(MFD_NOEXEC_SEAL);

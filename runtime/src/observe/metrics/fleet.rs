@@ -274,7 +274,7 @@ pub(super) mod tests {
     fn register(fleet: &mut Fleet, counters: &mut ManagerCounters, home: u64) {
         let node = NodeId(u32::try_from(home).unwrap() - 1);
         let offer = crate::schedule::tests::offer(None);
-        let schedule = crate::schedule::of(&crate::schedule::tests::terms(), &offer).unwrap();
+        let schedule = crate::schedule::of(&crate::schedule::tests::inputs(), &offer).unwrap();
         let agent = Registration { node, home, incarnation: home, offer };
         counters.count_message("register");
         counters.count_registration(&fleet.handle_registration(agent, schedule, Nanoseconds(0)));

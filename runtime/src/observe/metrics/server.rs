@@ -17,7 +17,7 @@ use hyper::{Response, StatusCode, body::Incoming, header, server::conn::http1, s
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::unistd::gethostname;
 use serde::Serialize;
-use tierfeed_numa_memory::drill;
+use tierfeed_numa_memory::failpoint;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -209,7 +209,7 @@ async fn accept(answers: Answers, listener: Listener) {
             () = connections.next() => continue,
             accepted = listener.accept() => accepted,
         };
-        drill::pass("metrics");
+        failpoint::pass("metrics");
         let stream = match accepted {
             Ok(stream) => stream,
             Err(error) => {

@@ -1,7 +1,7 @@
 //! Whether trainers read samples of a tier in place, and why.
 
 use serde::Serialize;
-use tierfeed_core::retention::in_place::{Choice, Way};
+use tierfeed_core::retention::in_place::{InPlaceDecision, ReadPath};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DirectEntry {
@@ -16,11 +16,11 @@ pub struct DirectEntry {
     pub direct_ns_per_mib: Option<u64>,
 }
 
-impl From<Choice> for DirectEntry {
-    fn from(choice: Choice) -> Self {
+impl From<InPlaceDecision> for DirectEntry {
+    fn from(choice: InPlaceDecision) -> Self {
         Self {
-            asked: choice.wish.name(),
-            used: choice.way == Way::Direct,
+            asked: choice.mode.name(),
+            used: choice.path == ReadPath::Direct,
             why: choice.to_string(),
             copied_ns_per_mib: choice.costs.map(|costs| costs.copied.0),
             direct_ns_per_mib: choice.costs.map(|costs| costs.direct.0),

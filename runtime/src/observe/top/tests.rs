@@ -21,7 +21,7 @@ fn node(batches: u64, stall_ms: u64) -> NodeStatus {
         tiers: Vec::<TierStatus>::new(),
         schedule: {
             let offer = crate::schedule::tests::offer(None);
-            let schedule = crate::schedule::of(&crate::schedule::tests::terms(), &offer).unwrap();
+            let schedule = crate::schedule::of(&crate::schedule::tests::inputs(), &offer).unwrap();
             crate::observe::schedule::ScheduleEntry::of(&schedule, &offer)
         },
         observed: None,

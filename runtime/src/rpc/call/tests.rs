@@ -25,7 +25,7 @@ use tierfeed_resource_gatherer::available::{DiskSpace, Load, NodeFree, Pressure}
 use super::*;
 use crate::schedule::{
     self,
-    tests::{offer, terms},
+    tests::{inputs, offer},
 };
 
 fn received<T: DeserializeOwned>(sent: &impl Serialize) -> T {
@@ -125,7 +125,7 @@ fn every_call_survives_the_wire() {
         ..PeerReport::before_it_listens()
     };
     let (available, observed) = (Some(Box::new(available())), Some(Box::new(observed())));
-    let schedule = Some(Box::new(schedule::of(&terms(), &full_offer()).unwrap()));
+    let schedule = Some(Box::new(schedule::of(&inputs(), &full_offer()).unwrap()));
     let told = Report { node, incarnation, progress: progress(), available, observed, schedule };
     let stage = Stage::Ended(Some(Cause::Asked(10)));
     let summary = NodeSummary::without_report(7, "host".into(), 3, "/report.json".as_ref());
@@ -154,7 +154,7 @@ fn answers_survive_the_wire_as_what_was_asked_for() {
         reason: "r".into(),
         lengths: Some(1),
     };
-    let schedule = schedule::of(&terms(), &full_offer()).unwrap();
+    let schedule = schedule::of(&inputs(), &full_offer()).unwrap();
     let schedule = Schedule { transform: Some(transform), ..schedule };
     let (node, generation, order) = (NodeId(1), 2, u64::MAX);
     for policy in policy::Kind::ALL {
@@ -213,7 +213,7 @@ proptest! {
 
 #[test]
 fn what_another_version_says_is_refused_by_name() {
-    let schedule = schedule::of(&terms(), &offer(200)).unwrap();
+    let schedule = schedule::of(&inputs(), &offer(200)).unwrap();
     let error = |field: &str, value: serde_json::Value| {
         let mut sent = serde_json::to_value(&schedule).unwrap();
         *sent.pointer_mut(field).unwrap() = value;
@@ -254,7 +254,7 @@ fn sent_to_each(nodes: u32, samples: u32, epochs: u32) -> Vec<usize> {
     });
     let job = serde_json::to_vec(&job).unwrap().len();
     let offer = offer(200);
-    let schedule = schedule::of(&terms(), &offer).unwrap();
+    let schedule = schedule::of(&inputs(), &offer).unwrap();
     let mut join = |node| {
         let (home, offer) = (u64::from(node), offer.clone());
         let agent = Registration { node: NodeId(node), home, incarnation: home, offer };
@@ -293,7 +293,7 @@ fn status_shows_what_nodes_told() {
         Fleet::new(Settings { order, policy: policy::Kind::Gap, lost_after: Nanoseconds(1) });
     let mut offer = offer(200);
     offer.tiers[1].origin = Origin::Emulated;
-    let schedule = schedule::of(&terms(), &offer).unwrap();
+    let schedule = schedule::of(&inputs(), &offer).unwrap();
     let agent = Registration { node: NodeId(0), home: 1, incarnation: 2, offer };
     fleet.handle_registration(agent, schedule, Nanoseconds(0)).unwrap();
     fleet.handle_memory_asked(NodeId(0), 2, 3, Nanoseconds(0)).unwrap();

@@ -4,7 +4,7 @@ use tierfeed_core::{
     id::NumaNode,
     order::Shuffle,
     retention::{
-        in_place::Wish,
+        in_place::InPlaceMode,
         policy::{self, Stay},
     },
     tier::Kind,
@@ -99,9 +99,15 @@ impl Check<'_> {
         Ok(TierRequest { numa_nodes, direct, ..tier })
     }
 
-    fn direct(&self, kind: Kind, typed: Option<&Text>) -> Result<Wish, JobError> {
+    fn direct(&self, kind: Kind, typed: Option<&Text>) -> Result<InPlaceMode, JobError> {
         let Some(typed) = typed else { return Ok(default_direct(kind)) };
-        self.one_of(&direct_keys(kind), typed, &Wish::ALL, Wish::name, Wish::NAMES)
+        self.one_of(
+            &direct_keys(kind),
+            typed,
+            &InPlaceMode::ALL,
+            InPlaceMode::name,
+            InPlaceMode::NAMES,
+        )
     }
 
     /// Refuses `direct: always` if samples can never be read in place.
@@ -112,7 +118,7 @@ impl Check<'_> {
         shuffle: Shuffle,
         verify: Verify,
     ) -> Result<(), JobError> {
-        let Some(tier) = tiers.iter().find(|tier| tier.direct == Wish::Always) else {
+        let Some(tier) = tiers.iter().find(|tier| tier.direct == InPlaceMode::Always) else {
             return Ok(());
         };
         let keys = direct_keys(tier.kind);
@@ -214,10 +220,10 @@ fn direct_keys(kind: Kind) -> [&'static str; 3] {
 
 /// The default of `direct`. Trainers may overwrite a copy, and many do, so main memory is copied; a copy from
 /// a CXL tier costs more.
-fn default_direct(kind: Kind) -> Wish {
+fn default_direct(kind: Kind) -> InPlaceMode {
     match kind {
-        Kind::CxlMemory => Wish::Auto,
-        Kind::MainMemory | Kind::Scratch | Kind::Storage => Wish::Never,
+        Kind::CxlMemory => InPlaceMode::Auto,
+        Kind::MainMemory | Kind::Scratch | Kind::Storage => InPlaceMode::Never,
     }
 }
 

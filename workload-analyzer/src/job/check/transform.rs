@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use tierfeed_core::retention::in_place::Wish;
+use tierfeed_core::retention::in_place::InPlaceMode;
 use tierfeed_dataset::{Format, format::Compression};
 use tierfeed_transform::{Container, Dtype, Pipeline, PipelineError, PipelineFile, Work};
 
@@ -40,7 +40,7 @@ impl Check<'_> {
         let format = self.dataset(&["dataset"], dataset)?.format;
         let pipeline = self.pipeline(&["transform"], &file, &format)?;
         self.refuse_other_elements(&["transform"], &pipeline, dataset.dtype.as_ref())?;
-        if tiers.iter().any(|tier| tier.direct == Wish::Always) {
+        if tiers.iter().any(|tier| tier.direct == InPlaceMode::Always) {
             return Err(self.conflict(&["transform"], KeyConflict::TransformedInPlace));
         }
         let cache = match &transform.cache {

@@ -3,14 +3,14 @@
 //! A launcher starts either one such process on each node, which starts the ranks of the node, or one for
 //! each rank. Then the first of a node holds the agent, and each process starts its own rank.
 
-use super::{Identity, Launcher, Misfit, Post, Said};
+use super::{Identity, JobWorld, LaunchMismatch, Launcher, LauncherValue};
 use crate::{
     id::{NodeId, Rank},
     order::World,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seat {
+pub struct ProcessPlacement {
     pub node: NodeId,
     pub task: Task,
 }
@@ -41,37 +41,40 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// [`Misfit`] if the launcher started neither one process on each node nor one for each rank, or nothing
+    /// [`LaunchMismatch`] if the launcher started neither one process on each node nor one for each rank, or nothing
     /// gives the number of the node where the job has several.
-    pub fn seat_in(&self, post: &Post) -> Result<Seat, Misfit> {
+    pub fn seat_in(&self, post: &JobWorld) -> Result<ProcessPlacement, LaunchMismatch> {
         let ranks_per_node = post.world.ranks_per_node;
         let tasks = self.ranks_per_node.filter(|said| said.value > 1);
         let Some(tasks) = tasks else {
             self.check_nodes(post)?;
             // All ranks of the job may be stated where this process starts them.
-            let is_world = |said: Said| said.value == post.world.ranks() && said.value > 1;
+            let is_world = |said: LauncherValue| said.value == post.world.ranks() && said.value > 1;
             if let Some(said) = self.unranked.filter(|said| !is_world(*said)) {
-                return Err(Misfit::Unranked { said });
+                return Err(LaunchMismatch::Unranked { said });
             }
-            return Ok(Seat { node: self.node_in(post)?, task: Task::Node });
+            return Ok(ProcessPlacement { node: self.node_in(post)?, task: Task::Node });
         };
         if tasks.value != ranks_per_node {
             let (key, at) = ("world.ranks_per_node", post.ranks_per_node_at.clone());
-            return Err(Misfit::World { said: tasks, key, of_job: ranks_per_node, at });
+            return Err(LaunchMismatch::World { said: tasks, key, of_job: ranks_per_node, at });
         }
         let rank = self.rank_in(post)?;
         let local = rank.0 % ranks_per_node;
-        Ok(Seat { node: NodeId(rank.0 / ranks_per_node), task: Task::Rank { rank, local } })
+        Ok(ProcessPlacement {
+            node: NodeId(rank.0 / ranks_per_node),
+            task: Task::Rank { rank, local },
+        })
     }
 
     /// Checks the number of nodes that the user gives; [`Identity::node_in`] checks those of launchers.
-    fn check_nodes(&self, post: &Post) -> Result<(), Misfit> {
+    fn check_nodes(&self, post: &JobWorld) -> Result<(), LaunchMismatch> {
         let is_typed = |launcher| matches!(launcher, Launcher::Argument | Launcher::User);
         let of_job = post.world.nodes;
         match self.nodes.filter(|said| is_typed(said.launcher) && said.value != of_job) {
             Some(said) => {
                 let at = post.nodes_at.clone();
-                Err(Misfit::World { said, key: "world.nodes", of_job, at })
+                Err(LaunchMismatch::World { said, key: "world.nodes", of_job, at })
             }
             None => Ok(()),
         }

@@ -3,19 +3,19 @@
 
 use std::path::Path;
 
-use tierfeed_core::fleet::launch::Post;
+use tierfeed_core::fleet::launch::JobWorld;
 
 use super::{Job, location};
 
 impl Job {
     /// The world of this job, with the lines of its keys in `text`, the text of `file`.
     #[must_use]
-    pub fn post(&self, text: &str, file: &Path) -> Post {
+    pub fn post(&self, text: &str, file: &Path) -> JobWorld {
         let at = |key: &str| match location::exact_line_of(text, &["world", key]) {
             Some(line) => format!("{}:{line}", file.display()),
             None => format!("{}, by default", file.display()),
         };
-        Post {
+        JobWorld {
             world: self.world,
             nodes_at: at("nodes"),
             ranks_per_node_at: at("ranks_per_node"),
