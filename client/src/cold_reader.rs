@@ -202,17 +202,6 @@ impl ColdReader {
         }
     }
 
-    /// As [`Self::reading`], but waits for other threads.
-    #[must_use]
-    pub fn reading_in_turn(&self) -> Reading<'_> {
-        match &self.source {
-            Source::Files(files) => Reading::Files(files),
-            Source::Bucket(_, reader) => {
-                Reading::Shared(reader.lock().unwrap_or_else(PoisonError::into_inner))
-            }
-        }
-    }
-
     /// Reads the first of `samples` into `target`, as a row if the job has a transform; a process may read the
     /// others ahead. `stored` gets the bytes of which a row is made.
     ///

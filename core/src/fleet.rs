@@ -209,13 +209,17 @@ impl Fleet {
         }
     }
 
-    /// Records what a node observed, and the schedule by which it works if that is another generation than the one
-    /// known here.
-    pub fn handle_observed(&mut self, id: NodeId, observed: Observed, schedule: Option<Schedule>) {
+    pub fn handle_observed(&mut self, id: NodeId, observed: Observed) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.observed = Some(observed);
+        }
+    }
+
+    /// Records a later generation of its schedule that a node has made.
+    pub fn handle_schedule(&mut self, id: NodeId, schedule: Schedule) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
-        node.observed = Some(observed);
-        let is_other = |it: &Schedule| it.generation != node.schedule.generation;
-        if let Some(schedule) = schedule.filter(is_other) {
+        // Generations are counted on from it.
+        if (node.schedule.generation + 1..u32::MAX / 2).contains(&schedule.generation) {
             node.schedule = schedule;
             self.notices.push_back(Notice::Revised { node: id });
         }

@@ -31,6 +31,7 @@ mod published;
 mod ram_disk;
 mod ranks;
 mod readers;
+mod revisions;
 mod schedules;
 pub mod scratch;
 mod sockets;
@@ -285,6 +286,7 @@ impl Agent {
             Event::Worked(finished) => self.session.finish(finished, self.clock.now()),
             Event::Client(event) => self.apply_client(event),
             Event::Manager(FromManager::Direction(direction)) => self.follow(direction),
+            Event::Manager(FromManager::Schedule(schedule)) => self.reschedule(*schedule),
             Event::Manager(FromManager::Loan(answer)) => self.apply_loan_answer(answer),
             Event::Manager(FromManager::Peers(peers)) => self.follow_peers(*peers),
             Event::Manager(FromManager::Secret(secret)) => self.join_peers(&secret),
@@ -341,6 +343,7 @@ impl Agent {
         let points = schedule.points();
         tracing::info!(generation, epoch = from.0, ?points, reason, "next schedule");
         self.tell(SessionEvent::Scheduled { generation, from, points });
+        self.schedules.push(&schedule);
         self.assignment.schedule = schedule;
     }
 
@@ -395,15 +398,11 @@ impl Agent {
         );
         let observed = Box::new(self.session.observed());
         self.measure_peers(observed.cold.rate());
-        if let Some(next) = self.schedules.next(&self.assignment.schedule, &observed) {
-            self.reschedule(next);
-        }
         // If the queue is full, the next report replaces this one.
         let _ = self.manager.try_send(ToManager::Report(
             Box::new(progress),
             available.map(Box::new),
             observed,
-            Box::new(self.assignment.schedule.clone()),
         ));
         if let Some(peers) = &self.peers {
             let report = Box::new(peers.report(self.session.divided()));

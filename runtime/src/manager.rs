@@ -18,7 +18,7 @@ use tierfeed_core::{
         self, Applied, Assignment, Direction, Fleet, Notice, Refusal, Registration,
         members::PeerReport,
         schedule::{Role, Schedule},
-        training::{Patience, Training},
+        training::{Patience, Stage, Training},
     },
     id::NodeId,
     order::World,
@@ -298,6 +298,10 @@ impl Manager {
             }
         }
         self.memberships.note(self.fleet.memberships());
+        self.announce_all();
+    }
+
+    fn announce_all(&mut self) {
         while let Some(notice) = self.fleet.poll_notice() {
             self.counters.count_notice(&notice);
             self.announce(notice);
@@ -344,7 +348,7 @@ impl Manager {
             Call::Training { node, stage, summary } => {
                 let outlook = self.training.handle_stage(node, stage, now);
                 let is_node = node.0 < self.fleet.settings().order.world.nodes;
-                if let Some(summary) = summary.filter(|_| is_node) {
+                if let Some(summary) = summary.filter(|_| is_node && stage != Stage::Running) {
                     self.summaries.insert(node, *summary);
                 }
                 Ok(Answer::Told(Told { outlook, meeting_port: self.meeting_port }))
@@ -355,11 +359,15 @@ impl Manager {
     }
 
     fn report(&mut self, report: Report, now: Nanoseconds) -> Answer {
-        let Report { node, incarnation, progress, available, observed, schedule } = report;
+        let Report { node, incarnation, progress, available, observed, schedules } = report;
         let direction = self.fleet.handle_progress(node, incarnation, progress.clone(), now);
         if let (Direction::Continue, Some(observed)) = (direction, observed) {
+            self.fleet.handle_observed(node, *observed);
+            for schedule in schedules {
+                self.fleet.handle_schedule(node, schedule);
+                self.announce_all();
+            }
             self.note_told(node, &progress);
-            self.fleet.handle_observed(node, *observed, schedule.map(|it| *it));
         }
         if let (Direction::Continue | Direction::Drain, Some(it)) = (direction, available) {
             self.available.insert(node, (it, now));

@@ -208,7 +208,7 @@ impl Held {
             points: schedule.points(),
             from: schedule.first_epoch.max(start),
             chunk: schedule.chunk,
-            depths: (schedule.depth, schedule.depth_max),
+            depths: (schedule.depth, schedule.depth_max.max(schedule.depth)),
             threads: NonZeroU32::new(windows.cold_threads).unwrap_or(NonZeroU32::MIN),
             transform_threads: schedule.transform.as_ref().map(|it| it.threads),
             decided_by: None,

@@ -177,7 +177,7 @@ fn a_node_revises_its_schedule_once_and_says_so_until_the_fleet_knows() {
     assert_eq!(held.next(&next, 2, &observed(0)), None);
     let node = NodeId(0);
     for _ in 0..2 {
-        fleet.handle_observed(node, observed(0), Some(next.clone()));
+        fleet.handle_schedule(node, next.clone());
     }
     assert_eq!(fleet.poll_notice(), Some(Notice::Revised { node }));
     assert_eq!(fleet.poll_notice(), None);

@@ -49,6 +49,7 @@ const STEPS_MAX: u32 = 500;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// Samples of the batches of one step, wherever they are read.
+    #[serde(default)]
     pub samples: u32,
     /// Of the batches of one step, all ranks together.
     pub reads: u32,

@@ -145,7 +145,7 @@ impl ColdReader {
             len: self.reader.len_of(*sample),
         });
         let wanted: Vec<_> = wanted.collect();
-        let mut reading = self.reader.reading_in_turn();
+        let mut reading = self.reader.reading();
         let mut caller = Call(is_wanted);
         let staged = Staged::assemble(form, &wanted, |at, target| {
             let outcome = self.reader.read(

@@ -2,19 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use nix::sys::statvfs::statvfs;
 use tierfeed_core::units::Bytes;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskSpace {
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// Bytes that this process may still write.
     #[serde(rename = "free_bytes")]
     pub free: Bytes,
     #[serde(rename = "total_bytes")]
     pub total: Bytes,
+}
+
+/// JSON has no other paths.
+fn as_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
 }
 
 impl DiskSpace {

@@ -26,6 +26,7 @@ use super::{
     manager_connection::ManagerHandle,
     peers::{self, PeerSetup, Secret},
     prepared_sizes::{self, FoundSizes, of_own_lengths},
+    revisions::Revisions,
 };
 use crate::{
     clock::Clock,
@@ -121,7 +122,7 @@ pub(super) async fn join(
     };
     let prepared = scanned.map(|it| as_others_have_them(it?, &assignment, applicant.as_ref()));
     let prepared = prepared.transpose().map_err(|error| no_prepared_lengths(&text, error))?;
-    let manager = ManagerHandle::start(client, agent, assignment.schedule.generation, clock);
+    let manager = ManagerHandle::start(client, agent, Revisions::of(&assignment, &order), clock);
     Ok(Joined {
         job,
         job_file: text.file,

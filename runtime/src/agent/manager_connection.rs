@@ -20,7 +20,7 @@ use tierfeed_numa_memory::failpoint;
 use tierfeed_resource_gatherer::Available;
 use tokio::{sync::mpsc, task::JoinHandle};
 
-use super::peers::Secret;
+use super::{peers::Secret, revisions::Revisions};
 use crate::{
     clock::Clock,
     rpc::{
@@ -40,8 +40,7 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) enum ToManager {
-    /// With the schedule by which the node works.
-    Report(Box<Progress>, Option<Box<Available>>, Box<Observed>, Box<Schedule>),
+    Report(Box<Progress>, Option<Box<Available>>, Box<Observed>),
     Ask(u32),
     Return(u32),
     Peers(Box<PeerReport>),
@@ -53,6 +52,8 @@ pub(super) enum ToManager {
 pub(super) enum FromManager {
     /// Whether to continue.
     Direction(Direction),
+    /// The next generation of the schedule, which this node has made itself.
+    Schedule(Box<Schedule>),
     /// Whether memory may be lent. Without a manager every request is granted.
     Loan(Result<(), String>),
     Peers(Box<Peers>),
@@ -71,7 +72,7 @@ impl ManagerHandle {
     pub(super) fn start(
         client: Client,
         agent: Registration,
-        generation: u32,
+        revisions: Revisions,
         clock: Clock,
     ) -> Self {
         let (sender, inbox) = mpsc::channel(MESSAGES_MAX);
@@ -84,7 +85,7 @@ impl ManagerHandle {
             lent: 0,
             reported: 0,
             outage: None,
-            known: generation,
+            revisions,
         };
         Self { sender, receiver, task: tokio::spawn(connection.run(inbox, outbox)) }
     }
@@ -139,8 +140,7 @@ struct ManagerConnection {
     /// Chunks that the manager knows of; changes during an outage are reported afterwards.
     reported: u32,
     outage: Option<Outage>,
-    /// The generation of this node's schedule that the manager knows.
-    known: u32,
+    revisions: Revisions,
 }
 
 impl ManagerConnection {
@@ -152,8 +152,15 @@ impl ManagerConnection {
         while let Some(message) = inbox.recv().await {
             failpoint::pass("link");
             let answer = match message {
-                ToManager::Report(progress, available, observed, schedule) => {
-                    self.report(*progress, available, observed, schedule).await
+                ToManager::Report(progress, available, observed) => {
+                    let next = self.revisions.next(&observed).await;
+                    let next = next.map(|next| FromManager::Schedule(Box::new(next)));
+                    if let Some(next) = next
+                        && outbox.send(next).await.is_err()
+                    {
+                        break;
+                    }
+                    self.report(*progress, available, observed).await
                 }
                 ToManager::Ask(chunks) => Some(FromManager::Loan(self.ask(chunks).await)),
                 ToManager::Peers(report) => self.peers(*report).await,
@@ -177,20 +184,18 @@ impl ManagerConnection {
         progress: Progress,
         available: Option<Box<Available>>,
         observed: Box<Observed>,
-        schedule: Box<Schedule>,
     ) -> Option<FromManager> {
         if self.is_backing_off() {
             return None;
         }
         let (node, incarnation) = (self.node, self.agent.incarnation);
-        let (observed, generation) = (Some(observed), schedule.generation);
-        let schedule = (generation != self.known).then_some(schedule);
-        let report = Report { node, incarnation, progress, available, observed, schedule };
+        let (observed, schedules) = (Some(observed), self.revisions.untold());
+        let report = Report { node, incarnation, progress, available, observed, schedules };
         let answer = self.client.report(report).await;
         match self.note_answer(answer)? {
             Ok(Direction::Unknown) => self.register_again().await,
             Ok(direction) => {
-                self.known = generation;
+                self.revisions.told();
                 self.reconcile_loans().await;
                 Some(FromManager::Direction(direction))
             }
@@ -221,13 +226,15 @@ impl ManagerConnection {
     }
 
     async fn register_again(&mut self) -> Option<FromManager> {
+        // Also if the manager takes this agent in, and its reply is lost.
+        self.revisions.forgotten(None);
+        self.reported = 0;
         let answer = self.client.register(&self.agent).await;
         match self.note_answer(answer)? {
             Ok(assignment) => {
                 tracing::info!("registered with the manager again");
-                // What this node works by stands; the next report tells it.
-                self.known = assignment.schedule.generation;
-                self.reported = 0;
+                // The schedule by which this node works stands; the next report tells it.
+                self.revisions.forgotten(Some(assignment.schedule.generation));
                 self.reconcile_loans().await;
                 None
             }

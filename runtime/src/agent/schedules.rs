@@ -1,40 +1,28 @@
-//! The schedules of this process: those that it worked by, for its report, and when the next one comes.
+//! The schedules that this process got, for its report.
 
 use std::collections::VecDeque;
 
-use tierfeed_core::{
-    fleet::{Applied, revision::Held, schedule::Schedule},
-    order::Spec,
-    session::Observed,
-};
+use tierfeed_core::fleet::{Applied, schedule::Schedule};
 
 use crate::observe::{report::GENERATIONS_KEPT, schedule::GenerationEntry};
 
+/// The last schedules, oldest first.
 #[derive(Debug)]
-pub(super) struct Schedules {
-    /// The last ones, oldest first.
-    kept: VecDeque<GenerationEntry>,
-    held: Held,
-    epochs: u32,
-}
+pub(super) struct Schedules(VecDeque<GenerationEntry>);
 
 impl Schedules {
-    pub(super) fn of(first: &Schedule, order: Spec) -> Self {
-        let held = Held::of(first, order.start.epoch);
-        Self { kept: VecDeque::from([first.into()]), held, epochs: order.epochs }
+    pub(super) fn of(first: &Schedule) -> Self {
+        Self(VecDeque::from([first.into()]))
     }
 
-    /// The generation that follows `schedule`, if the observations ask for one.
-    pub(super) fn next(&mut self, schedule: &Schedule, observed: &Observed) -> Option<Schedule> {
-        let next = self.held.next(schedule, self.epochs, observed)?;
-        if self.kept.len() == GENERATIONS_KEPT {
-            self.kept.pop_front();
+    pub(super) fn push(&mut self, schedule: &Schedule) {
+        if self.0.len() == GENERATIONS_KEPT {
+            self.0.pop_front();
         }
-        self.kept.push_back((&next).into());
-        Some(next)
+        self.0.push_back(schedule.into());
     }
 
     pub(super) fn entries(&self, applied: &[Applied]) -> Vec<GenerationEntry> {
-        self.kept.iter().cloned().map(|it| it.applied(applied)).collect()
+        self.0.iter().cloned().map(|it| it.applied(applied)).collect()
     }
 }

@@ -82,7 +82,7 @@ pub(super) async fn agent(
         .write(&run_dir.trainer_file())?;
     Ok(Agent {
         began: follow_schedule(&mut session, order.start.epoch, &assignment, clock.now()),
-        schedules: Schedules::of(&assignment.schedule, order),
+        schedules: Schedules::of(&assignment.schedule),
         loans: Loans::new(Ledger::of(limits.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
         limits,

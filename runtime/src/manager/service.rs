@@ -101,33 +101,40 @@ impl tower::Service<http::Request<Body>> for Service {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let service = self.clone();
         Box::pin(async move {
-            if request.uri().path() != PATH {
-                let version = env!("CARGO_PKG_VERSION");
-                let other =
-                    format!("the manager is tierfeed {version}; callers must have this version");
-                return Ok(Status::unimplemented(other).into_http());
+            if let Err(refused) = check(&request) {
+                return Ok(refused.into_http());
             }
             let answered = service_fn(move |request: tonic::Request<Call>| {
                 let service = service.clone();
                 async move {
-                    check_peer(&request)?;
-                    service.answer(request.into_inner()).await.map(Response::new)
+                    let answer = service.answer(request.into_inner()).await?;
+                    let is_long = answer.is_long();
+                    let mut answer = Response::new(answer);
+                    if !is_long {
+                        answer.disable_compression();
+                    }
+                    Ok(answer)
                 }
             });
             let mut grpc = Grpc::new(Json::<Answer, Call>::default())
-                .send_compressed(CompressionEncoding::Gzip)
-                .accept_compressed(CompressionEncoding::Gzip);
+                .send_compressed(CompressionEncoding::Gzip);
             Ok(grpc.unary(answered, request).await)
         })
     }
 }
 
-/// Refuses other users of this host, who may reach a socket file by their privileges.
-fn check_peer(request: &tonic::Request<Call>) -> Result<(), Status> {
+/// Refuses other users of this host, who may reach a socket file by their privileges, and other versions.
+fn check(request: &http::Request<Body>) -> Result<(), Status> {
     match request.extensions().get::<Peer>() {
-        Some(Peer::SameUser | Peer::HasToken) => Ok(()),
+        Some(Peer::SameUser | Peer::HasToken) => (),
         Some(Peer::OtherUser) | None => {
-            Err(Status::permission_denied("this job belongs to another user"))
+            return Err(Status::permission_denied("this job belongs to another user"));
         }
     }
+    if request.uri().path() == PATH {
+        return Ok(());
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    let other = format!("the manager is tierfeed {version}; callers must have this version");
+    Err(Status::unimplemented(other))
 }

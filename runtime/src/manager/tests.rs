@@ -129,6 +129,49 @@ async fn status_shows_what_the_node_told_last_and_nothing_of_a_process_that_is_g
     manager.await.unwrap().unwrap();
 }
 
+#[tokio::test]
+async fn a_node_gets_the_secret_before_it_listens_and_each_change_of_the_nodes_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let (trigger, shutdown) = shutdown::channel();
+    let marker = directory.path().join("begun");
+    let manager = Manager::start(settings(marker), Listener::unix(&socket).unwrap(), shutdown);
+    let manager = manager.with_peer_secret(&Token::generate().unwrap());
+    let manager = tokio::spawn(manager.run());
+    let client = Client::connect(&Address::Unix(socket), None).await.unwrap();
+    client.register(&agent(1)).await.unwrap();
+    let before = PeerReport::before_it_listens();
+    let peers = |incarnation, report| client.peers(NodeId(0), incarnation, report);
+    let told = peers(1, before.clone()).await.unwrap();
+    assert!(matches!(told, PeersAnswer::Same { secret: Some(_) }), "{told:?}");
+    assert_eq!(peers(2, before.clone()).await.unwrap(), PeersAnswer::Unknown);
+    let listens = PeerReport { address: "h:1".into(), ..before };
+    let told = peers(1, listens.clone()).await.unwrap();
+    let PeersAnswer::Changed(nodes) = told else { panic!("{told:?}") };
+    let knows = PeerReport { generation: nodes.generation, ..listens };
+    assert_eq!(peers(1, knows).await.unwrap(), PeersAnswer::Same { secret: None });
+    trigger.pull();
+    client.drained(NodeId(0), 1, Progress::default()).await.unwrap();
+    manager.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_caller_of_another_version_is_told_that_of_the_manager() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let (trigger, shutdown) = shutdown::channel();
+    let marker = directory.path().join("begun");
+    let manager = Manager::start(settings(marker), Listener::unix(&socket).unwrap(), shutdown);
+    let manager = tokio::spawn(manager.run());
+    let client = Client::connect(&Address::Unix(socket), None).await.unwrap();
+    let other = client.call_at::<()>("/tierfeed.Manager/0.0.0", Call::Drain).await.unwrap_err();
+    let message = other.to_string();
+    assert!(message.contains(env!("CARGO_PKG_VERSION")), "{message}");
+    assert_eq!(other.remedy(), crate::rpc::call::Remedy::Reconfigure);
+    trigger.pull();
+    manager.abort();
+}
+
 /// As after a restart of the manager, which begins with the first generation again.
 #[tokio::test]
 async fn a_manager_takes_over_the_schedule_by_which_a_node_works() {
@@ -143,8 +186,8 @@ async fn a_manager_takes_over_the_schedule_by_which_a_node_works() {
     let depth = first.depth + 1;
     let schedule = Schedule { generation: 3, depth, ..first };
     for revised in [Some(schedule), None] {
-        let (observed, schedule) = (Some(Box::new(nothing_observed())), revised.map(Box::new));
-        client.report(Report { observed, schedule, ..told(1, None) }).await.unwrap();
+        let (observed, schedules) = (Some(Box::new(nothing_observed())), Vec::from_iter(revised));
+        client.report(Report { observed, schedules, ..told(1, None) }).await.unwrap();
         let shown = &client.status().await.unwrap().joined[0].schedule;
         assert_eq!((shown.generation, shown.staged_batches), (3, depth));
     }

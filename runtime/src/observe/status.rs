@@ -209,7 +209,7 @@ impl TierStatus {
             name: found.kind,
             budget_bytes: found.budget.0,
             emulated: found.origin == Origin::Emulated,
-            read_bytes: read.map(|(_, bytes)| bytes.0).sum(),
+            read_bytes: read.fold(0, |sum, (_, bytes)| bytes.0.saturating_add(sum)),
             latency_ns: found.figures.latency.map(|it| it.0),
             bandwidth_bytes_per_s: found.figures.bandwidth.map(|it| it.0),
             figures_from: found.figures.from.clone(),

@@ -3,9 +3,9 @@
 //! Every call is short and may be repeated. All are one method of gRPC, whose path has the version of tierfeed: a
 //! manager refuses callers of another one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use tierfeed_core::{
     fleet::{
         Assignment, Denial, Direction, Progress, Refusal, Registration,
@@ -82,15 +82,16 @@ pub struct Report {
     /// `None` where the node could not tell.
     pub available: Option<Box<Available>>,
     pub observed: Option<Box<Observed>>,
-    /// That by which the node works, if the manager does not know it yet.
-    pub schedule: Option<Box<Schedule>>,
+    /// The generations of the node's schedule that the manager may not know, oldest first.
+    pub schedules: Vec<Schedule>,
 }
 
 impl Report {
     /// Tells no more than that the node is there.
     #[must_use]
     pub fn of_progress(node: NodeId, incarnation: u64, progress: Progress) -> Self {
-        Self { node, incarnation, progress, available: None, observed: None, schedule: None }
+        let (available, observed, schedules) = (None, None, Vec::new());
+        Self { node, incarnation, progress, available, observed, schedules }
     }
 }
 
@@ -108,6 +109,13 @@ pub(crate) enum Answer {
     Told(Told),
 }
 
+impl Answer {
+    /// Whether compressing it is worth the time; a part of an index has few repetitions.
+    pub(crate) const fn is_long(&self) -> bool {
+        matches!(self, Self::Job(_) | Self::Assignment(_) | Self::Status(_))
+    }
+}
+
 /// A job as text: agents need no copy of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobText {
@@ -116,7 +124,7 @@ pub struct JobText {
     /// The content of the job file.
     pub text: String,
     /// Absolute; relative paths in the job file start at its directory.
-    #[serde(with = "path")]
+    #[serde(serialize_with = "as_text")]
     pub file: PathBuf,
     /// The fingerprint of the dataset's index: an agent that finds another dataset does not work.
     pub index_fingerprint: u64,
@@ -226,23 +234,9 @@ pub(crate) fn denied(denial: Denial) -> Status {
     }
 }
 
-/// A path as its bytes, which need not be UTF-8.
-mod path {
-    use std::{
-        ffi::OsString,
-        os::unix::ffi::{OsStrExt as _, OsStringExt as _},
-        path::{Path, PathBuf},
-    };
-
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
-        path.as_os_str().as_bytes().serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        Vec::deserialize(from).map(|bytes| OsString::from_vec(bytes).into())
-    }
+/// JSON has no other paths.
+fn as_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
 }
 
 /// Bytes as text.

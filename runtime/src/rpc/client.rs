@@ -248,13 +248,19 @@ impl Client {
         &self,
         call: Call,
     ) -> Result<A, CallError> {
+        self.call_at(PATH, call).await
+    }
+
+    pub(crate) async fn call_at<A: DeserializeOwned + Send + Sync + 'static>(
+        &self,
+        path: &'static str,
+        call: Call,
+    ) -> Result<A, CallError> {
         let mut grpc = Grpc::new(self.channel.clone())
-            .send_compressed(CompressionEncoding::Gzip)
             .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(ANSWER_BYTES_MAX);
-        // The channel is at work with as many calls as it takes.
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-        let (call, path) = (tonic::Request::new(call), PathAndQuery::from_static(PATH));
+        let (call, path) = (tonic::Request::new(call), PathAndQuery::from_static(path));
         Ok(grpc.unary(call, path, Json::<Call, A>::default()).await?.into_inner())
     }
 }

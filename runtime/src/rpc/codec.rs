@@ -1,5 +1,5 @@
-//! Messages of gRPC as JSON, compressed by gzip: the types derive how they travel, so there is no second definition
-//! of them.
+//! Messages of gRPC as JSON, long answers compressed: the types derive how they travel, so there is no second
+//! definition of them.
 
 use std::marker::PhantomData;
 

@@ -297,7 +297,7 @@ pub(super) mod tests {
         let transforms = Default::default();
         let observed =
             Observed { planned, cold, tiers, transforms, load: None, cycle: None, supply: None };
-        fleet.handle_observed(NodeId(0), observed, None);
+        fleet.handle_observed(NodeId(0), observed);
         let link = PeerLink {
             peer: NodeId(1),
             received: Bytes(30),

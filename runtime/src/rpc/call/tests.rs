@@ -1,4 +1,4 @@
-use std::{ffi::OsStr, num::NonZeroU32, os::unix::ffi::OsStrExt as _};
+use std::num::NonZeroU32;
 
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
@@ -125,8 +125,8 @@ fn every_call_survives_the_wire() {
         ..PeerReport::before_it_listens()
     };
     let (available, observed) = (Some(Box::new(available())), Some(Box::new(observed())));
-    let schedule = Some(Box::new(schedule::of(&inputs(), &full_offer()).unwrap()));
-    let told = Report { node, incarnation, progress: progress(), available, observed, schedule };
+    let schedules = vec![schedule::of(&inputs(), &full_offer()).unwrap()];
+    let told = Report { node, incarnation, progress: progress(), available, observed, schedules };
     let stage = Stage::Ended(Some(Cause::Asked(10)));
     let summary = NodeSummary::without_report(7, "host".into(), 3, "/report.json".as_ref());
     let offer = full_offer();
@@ -190,24 +190,36 @@ fn answers_survive_the_wire_as_what_was_asked_for() {
     assert_eq!(received::<IndexPart>(&Answer::Index(part)).bytes, (0..=255).collect::<Vec<u8>>());
 }
 
-#[test]
-fn a_path_that_is_no_text_survives_the_wire() {
-    let job = JobText {
-        name: "job".into(),
-        text: String::new(),
-        file: OsStr::from_bytes(b"/data/\xff.yaml").into(),
-        index_fingerprint: 1,
-        further_fingerprints: vec![2],
-        world: World { nodes: 1, ranks_per_node: 1 },
-    };
-    assert_eq!(received::<JobText>(&Answer::Job(job.clone())), job);
+/// All values below a value, with the paths to them.
+fn leaves(value: &serde_json::Value, path: &str, found: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Array(all) => {
+            all.iter().enumerate().for_each(|(at, it)| leaves(it, &format!("{path}/{at}"), found));
+        }
+        serde_json::Value::Object(all) => {
+            all.iter().for_each(|(key, it)| leaves(it, &format!("{path}/{key}"), found));
+        }
+        _ => found.push(path.to_owned()),
+    }
 }
 
 proptest! {
     #[test]
-    fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = serde_json::from_slice::<Call>(&bytes);
-        let _ = serde_json::from_slice::<JobStatus>(&bytes);
+    fn no_value_of_a_message_makes_reading_panic(at: prop::sample::Index, kind in 0..6, number: i64) {
+        let offer = full_offer();
+        let agent = Registration { node: NodeId(1), home: 1, incarnation: 1, offer };
+        let mut sent = serde_json::to_value(Call::Register(Box::new(agent))).unwrap();
+        let mut paths = Vec::new();
+        leaves(&sent, "", &mut paths);
+        *sent.pointer_mut(&paths[at.index(paths.len())]).unwrap() = match kind {
+            0 => serde_json::Value::Null,
+            1 => number.into(),
+            2 => u64::MAX.into(),
+            3 => (-1.5e300).into(),
+            4 => "none".into(),
+            _ => serde_json::json!([{}]),
+        };
+        let _ = serde_json::from_value::<Call>(sent);
     }
 }
 
