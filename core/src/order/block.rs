@@ -1,7 +1,7 @@
 //! `block`, tierfeed's own order for cold stores that seek slowly: shards are read whole, one after
 //! another in a random order, and samples are mixed within windows of shards.
 //!
-//! The definition (`docs/orders.md` gives it in words, with test vectors):
+//! The definition (`docs/orders.md` gives it in words):
 //!
 //! 1. Samples `k * shard .. (k + 1) * shard` are shard `k`; the last may be shorter.
 //! 2. The shards are shuffled, and their samples laid out in a row, ascending in each shard.

@@ -73,7 +73,7 @@ fn seed_epoch_and_window_matter() {
     assert_ne!(one_shard[..100], second[..]);
 }
 
-/// The vectors of `docs/orders.md`, computed by a second implementation in another language.
+/// Vectors that were computed by a second implementation in another language.
 #[test]
 fn the_order_is_as_documented() {
     check(block(10, 3, 5, 0), 0, &[3, 4, 0, 5, 9, 2, 8, 6, 1, 7]);
