@@ -1,7 +1,7 @@
 //! `tierfeed embed`: what `tierfeed run` starts beside a training, for a training that started by itself.
 //!
 //! Each rank of a job starts one. As with `run`, the first of a node holds the agent, the one of node 0 also the
-//! manager, and all last as long as the processes that started them ([`crate::caller`]). The end of one rank ends
+//! manager, and all last as long as the processes that started them ([`crate::embedder`]). The end of one rank ends
 //! no other: its launcher may do that.
 
 use std::path::PathBuf;
