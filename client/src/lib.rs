@@ -1,4 +1,4 @@
-//! The rules of a feed that every trainer shares, whatever its framework.
+//! The rules of a feed that the trainers of all frameworks share.
 //!
 //! Deliberately absent: threads and runtimes, which a trainer must not get.
 

@@ -334,8 +334,7 @@ impl Selection for Everything {
 /// Files by a pattern, hidden or not.
 struct Pattern {
     matcher: GlobMatcher,
-    /// Whether the last part is more than `*` or `**`: then the pattern says which files are meant, whatever
-    /// their ending.
+    /// Whether the last part is more than `*` or `**`: then the pattern selects files of any ending.
     names_files: bool,
 }
 

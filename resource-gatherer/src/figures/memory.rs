@@ -13,8 +13,8 @@ pub struct Pair {
     pub is_best: bool,
     /// Length of each array for the bandwidth.
     pub buffer_bytes: u64,
-    /// The size of all last-level caches of the initiator, as the latencies show in a guest, else as the
-    /// latencies show or the kernel states, whichever is more.
+    /// The size of all last-level caches of the initiator: in a guest as the latencies show, else the larger of that
+    /// and the size that the kernel states.
     pub cache_bytes: u64,
     /// Whether the caches held so much of the buffers that the figures sort nothing.
     pub cache_bound: bool,

@@ -73,6 +73,25 @@ fn left(host: u64) -> Available {
     Available { host: Bytes(host), cgroup, nodes_free, pressure, load, disks }
 }
 
+/// A manager that serves until its end, and a client of it.
+struct Serving {
+    client: Client,
+    manager: JoinHandle<Result<Summaries, ManagerError>>,
+    stop: shutdown::Trigger,
+    _directory: tempfile::TempDir,
+}
+
+async fn serving(with: impl FnOnce(Manager) -> Manager) -> Serving {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let (stop, shutdown) = shutdown::channel();
+    let marker = directory.path().join("begun");
+    let manager = Manager::start(settings(marker), Listener::unix(&socket).unwrap(), shutdown);
+    let manager = tokio::spawn(with(manager).run());
+    let client = Client::connect(&Address::Unix(socket), None).await.unwrap();
+    Serving { client, manager, stop, _directory: directory }
+}
+
 fn nothing_observed() -> Observed {
     Observed {
         planned: Epoch(0),
@@ -98,13 +117,7 @@ async fn shown(client: &Client) -> Option<u64> {
 
 #[tokio::test]
 async fn status_shows_what_the_node_told_last_and_nothing_of_a_process_that_is_gone() {
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("socket");
-    let (_trigger, shutdown) = shutdown::channel();
-    let marker = directory.path().join("begun");
-    let manager = Manager::start(settings(marker), Listener::unix(&socket).unwrap(), shutdown);
-    let manager = tokio::spawn(manager.run());
-    let client = Client::connect(&Address::Unix(socket), None).await.unwrap();
+    let Serving { client, manager, stop: _stop, _directory } = serving(|it| it).await;
     let (node, progress) = (NodeId(0), Progress::default());
 
     client.register(&agent(1)).await.unwrap();
@@ -131,14 +144,8 @@ async fn status_shows_what_the_node_told_last_and_nothing_of_a_process_that_is_g
 
 #[tokio::test]
 async fn a_node_gets_the_secret_before_it_listens_and_each_change_of_the_nodes_once() {
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("socket");
-    let (trigger, shutdown) = shutdown::channel();
-    let marker = directory.path().join("begun");
-    let manager = Manager::start(settings(marker), Listener::unix(&socket).unwrap(), shutdown);
-    let manager = manager.with_peer_secret(&Token::generate().unwrap());
-    let manager = tokio::spawn(manager.run());
-    let client = Client::connect(&Address::Unix(socket), None).await.unwrap();
+    let Serving { client, manager, stop, _directory } =
+        serving(|it| it.with_peer_secret(&Token::generate().unwrap())).await;
     client.register(&agent(1)).await.unwrap();
     let before = PeerReport::before_it_listens();
     let peers = |incarnation, report| client.peers(NodeId(0), incarnation, report);
@@ -150,38 +157,26 @@ async fn a_node_gets_the_secret_before_it_listens_and_each_change_of_the_nodes_o
     let PeersAnswer::Changed(nodes) = told else { panic!("{told:?}") };
     let knows = PeerReport { generation: nodes.generation, ..listens };
     assert_eq!(peers(1, knows).await.unwrap(), PeersAnswer::Same { secret: None });
-    trigger.pull();
+    stop.pull();
     client.drained(NodeId(0), 1, Progress::default()).await.unwrap();
     manager.await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn a_caller_of_another_version_is_told_that_of_the_manager() {
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("socket");
-    let (trigger, shutdown) = shutdown::channel();
-    let marker = directory.path().join("begun");
-    let manager = Manager::start(settings(marker), Listener::unix(&socket).unwrap(), shutdown);
-    let manager = tokio::spawn(manager.run());
-    let client = Client::connect(&Address::Unix(socket), None).await.unwrap();
+    let Serving { client, manager, stop, _directory } = serving(|it| it).await;
     let other = client.call_at::<()>("/tierfeed.Manager/0.0.0", Call::Drain).await.unwrap_err();
     let message = other.to_string();
     assert!(message.contains(env!("CARGO_PKG_VERSION")), "{message}");
     assert_eq!(other.remedy(), crate::rpc::call::Remedy::Reconfigure);
-    trigger.pull();
+    stop.pull();
     manager.abort();
 }
 
 /// As after a restart of the manager, which begins with the first generation again.
 #[tokio::test]
 async fn a_manager_takes_over_the_schedule_by_which_a_node_works() {
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("socket");
-    let (trigger, shutdown) = shutdown::channel();
-    let marker = directory.path().join("begun");
-    let manager = Manager::start(settings(marker), Listener::unix(&socket).unwrap(), shutdown);
-    let manager = tokio::spawn(manager.run());
-    let client = Client::connect(&Address::Unix(socket), None).await.unwrap();
+    let Serving { client, manager, stop, _directory } = serving(|it| it).await;
     let first = client.register(&agent(1)).await.unwrap().schedule;
     let depth = first.depth + 1;
     let schedule = Schedule { generation: 3, depth, ..first };
@@ -191,7 +186,7 @@ async fn a_manager_takes_over_the_schedule_by_which_a_node_works() {
         let shown = &client.status().await.unwrap().joined[0].schedule;
         assert_eq!((shown.generation, shown.staged_batches), (3, depth));
     }
-    trigger.pull();
+    stop.pull();
     client.drained(NodeId(0), 1, Progress::default()).await.unwrap();
     manager.await.unwrap().unwrap();
 }

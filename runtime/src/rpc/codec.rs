@@ -61,18 +61,3 @@ impl<E, D: DeserializeOwned> Decoder for Json<E, D> {
         })
     }
 }
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use std::io::Write as _;
-
-    use flate2::{Compression, write::GzEncoder};
-    use serde::Serialize;
-
-    /// The bytes of a message on the wire.
-    pub(crate) fn compressed_len(message: &impl Serialize) -> usize {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(&serde_json::to_vec(message).unwrap()).unwrap();
-        encoder.finish().unwrap().len()
-    }
-}

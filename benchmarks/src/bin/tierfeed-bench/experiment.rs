@@ -70,8 +70,8 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     }
 }
 
-/// As long as the result lives, whatever this process makes in `folder`, and its disks and control groups, is
-/// removed if it dies.
+/// If this process dies while the result lives, a second process removes its files in `folder`, its disks and its
+/// control groups.
 fn watch(folder: &Path) -> Result<Watch, Failure> {
     let folders = [folder, Path::new(RAM_DISK)].map(Path::to_owned);
     Watch::start(&Programs::find()?.own, &folders).map_err(Failure::Work)

@@ -92,11 +92,9 @@ fn about(job: &str, fleet: &Fleet) -> Vec<Family> {
 fn nodes(fleet: &Fleet) -> Vec<Family> {
     let gauge = |name, help| Family::new(name, help, None, FamilyKind::Gauge);
     let mut nodes = gauge("manager_nodes", "Nodes that joined, by how they stand");
-    for (state, name) in
-        [(State::Alive, "alive"), (State::Lost, "lost"), (State::Drained, "drained")]
-    {
+    for state in State::ALL {
         let count = fleet.nodes().filter(|(_, node)| node.state == state).count();
-        nodes.add(vec![("state", name.to_owned())], Value::Count(count as u64));
+        nodes.add(vec![("state", state.name().to_owned())], Value::Count(count as u64));
     }
     let mut world = gauge("manager_nodes_wanted", "Nodes of the job");
     world.add(Labels::new(), Value::Count(fleet.settings().order.world.nodes.into()));
