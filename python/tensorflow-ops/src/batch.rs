@@ -11,7 +11,11 @@
 use std::{io, sync::Arc};
 
 use tierfeed_client::{PrivatePages, to_usize};
-use tierfeed_core::{batch::SAMPLE_ALIGN, session::Wait, units::Bytes};
+use tierfeed_core::{
+    batch::SAMPLE_ALIGN,
+    session::Wait,
+    units::{Bytes, Nanoseconds},
+};
 use tierfeed_handoff::{LeasedBatch, NamedDataset, Row as LeasedRow, monotonic_now};
 
 use crate::{
@@ -95,6 +99,7 @@ impl Staged {
         dataset: NamedDataset,
         connection: &Arc<Connection>,
         leased: &LeasedBatch,
+        wanted_since: Option<Nanoseconds>,
     ) -> Result<(Self, Copied), Failure> {
         let lease = connection.lease(dataset.own(leased.id), leased);
         let is_exhausted = connection.is_exhausted();
@@ -126,10 +131,9 @@ impl Staged {
                 .map(|()| true)
                 .map_err(|error| no_memory(&io::Error::other(error)))
         })?;
-        // The report counts a batch that was delivered. How long training waits for the copy is not known
-        // yet.
+        // The report counts a batch that was delivered, and this lease ends before the pipeline takes the copy.
         let now = monotonic_now();
-        connection.deliver(lease.id(), Wait { since: now, until: now });
+        connection.deliver(lease.id(), Wait { since: wanted_since.unwrap_or(now), until: now });
         if is_exhausted {
             drop(lease.copied());
             return Ok((copied, Copied::ForRoom));

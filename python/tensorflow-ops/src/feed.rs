@@ -98,6 +98,8 @@ struct State {
     attempts: Attempts,
     epoch_reads: EpochReads,
     requests: Requests,
+    /// The batch that the pipeline asked for last, and when.
+    wanted: Option<(BatchId, Nanoseconds)>,
     live: Live,
     figures: Figures,
 }
@@ -134,6 +136,7 @@ impl Feed {
             attempts: Attempts::NONE,
             epoch_reads: EpochReads::default(),
             requests: Requests::default(),
+            wanted: None,
             live: Live::default(),
             figures: Figures::default(),
         };
@@ -171,6 +174,13 @@ impl Feed {
         let step = u32::try_from(number.rem_euclid(steps) - missing).map_err(|_| outside())?;
         let batch = BatchId { epoch, step: Step(step), rank: self.rank };
         if self.spec.contains(batch) { Ok(batch) } else { Err(outside()) }
+    }
+
+    /// The pipeline waits for a batch, from now on.
+    pub(crate) fn wanted(&self, batch: BatchId) -> Nanoseconds {
+        let now = monotonic_now();
+        self.lock().wanted = Some((batch, now));
+        now
     }
 
     /// Waits for a batch, or reads it. Calls take turns to wait for the agent; each reads for itself.
@@ -348,7 +358,13 @@ impl Feed {
                     self.cold.leave_out_of(connection, leased);
                     // A batch that is copied goes back, so what is read of it is read before.
                     let fields = self.cold.fields_of(leased);
-                    let staged = Staged::of_lease(self.form, self.dataset, connection, leased);
+                    let wanted = self
+                        .lock()
+                        .wanted
+                        .filter(|(batch, _)| *batch == self.dataset.own(leased.id));
+                    let since = wanted.map(|(_, since)| since);
+                    let staged =
+                        Staged::of_lease(self.form, self.dataset, connection, leased, since);
                     Some(staged.and_then(|(staged, copied)| {
                         Ok((Staged { fields: fields?, ..staged }, copied))
                     }))

@@ -63,20 +63,22 @@ impl Kernel for Batch {
 }
 
 /// The time at which the pipeline wants its next batch.
-struct Wanted;
+struct Wanted(Arc<Feed>);
 
 impl Kernel for Wanted {
     const NAME: &'static CStr = c"TierfeedWanted";
     const INPUTS: &'static [&'static CStr] = &[c"number: int64"];
     const OUTPUTS: &'static [&'static CStr] = &[c"wanted_ns: int64"];
-    const ATTRIBUTES: &'static [&'static CStr] = &[];
+    const ATTRIBUTES: &'static [&'static CStr] = &[FEED];
 
-    fn create(_: &Attributes) -> Result<Self, Failure> {
-        Ok(Self)
+    fn create(attributes: &Attributes) -> Result<Self, Failure> {
+        feed_of(attributes).map(Self)
     }
 
     fn compute(&self, context: &Context<'_>) -> Result<(), Failure> {
-        let now = i64::try_from(monotonic_now().0).unwrap_or(i64::MAX);
+        let Self(feed) = self;
+        let batch = feed.batch(context.number(0)?)?;
+        let now = i64::try_from(feed.wanted(batch).0).unwrap_or(i64::MAX);
         context.set_numbers(0, &[], &[now])
     }
 }

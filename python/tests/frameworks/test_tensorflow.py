@@ -13,6 +13,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,6 +119,26 @@ def test_all_batches_of_all_epochs_come_in_the_order_of_the_job(
     figures = source_of(data).figures()
     assert (figures.batches, figures.samples, figures.read_directly) == (30, 150, 0)
     assert tierfeed.current().report().figures["steps"] == 30
+    source_of(data).close()
+
+
+def test_the_report_has_the_wait_for_a_batch_that_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Samples of 1,000 bytes are staged apart from each other, so an array of them is a copy.
+    world = make_world(tmp_path, sizes=(1000, 1000), batch_size=5)
+    monkeypatch.chdir(tmp_path)
+    files = world.job.with_name("data")
+    prefetch = {"batches": 2, "look_ahead": "off"}
+    data = dataset(files, batch_size=5, seed=SEED, epochs=1, **SMALL | {"prefetch": prefetch})
+    batches = iter(data)
+    next(batches)
+    files.rename(files.with_name("aside"))
+    away = threading.Timer(1.5, lambda: files.with_name("aside").rename(files))
+    away.start()
+    assert len(list(batches)) == 9
+    away.join()
+    assert tierfeed.current().report().figures["stall_s"] > 1
     source_of(data).close()
 
 

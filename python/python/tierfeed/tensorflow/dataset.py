@@ -190,7 +190,9 @@ class _Pipeline:
         order = tf.data.Dataset.range(*numbers)
         # A zip takes from its inputs in turn, and a scan never runs in parallel: so the time of the
         # first is when the pipeline asks, and the second runs when it takes the batch.
-        wanted = order.scan(0, lambda state, number: (state, ops.tierfeed_wanted(number=number)))
+        wanted = order.scan(
+            0, lambda state, number: (state, ops.tierfeed_wanted(number=number, feed=feed))
+        )
         batches = order.map(
             lambda number: ops.tierfeed_batch(number=number, feed=feed),
             num_parallel_calls=calls,
