@@ -226,7 +226,7 @@ impl Agent {
     pub async fn start(mut settings: Settings, mut shutdown: Shutdown) -> Result<Self, AgentError> {
         let calibration = settings.calibration.take();
         let joined = tokio::select! {
-            joined = join::join(&settings, calibration) => joined?,
+            joined = join::join(&settings, calibration, shutdown.clone()) => joined?,
             () = async {
                 shutdown.recv().await;
                 tokio::time::sleep(REGISTERS_WITHIN).await;

@@ -74,6 +74,7 @@ pub(super) struct Joined {
 pub(super) async fn join(
     settings: &Settings,
     calibration: Option<Calibration>,
+    shutdown: Shutdown,
 ) -> Result<Joined, AgentError> {
     let run_dir_lock = settings.run_dir.lock(LockOwner::Agent)?;
     let clock = Clock::start();
@@ -118,7 +119,7 @@ pub(super) async fn join(
     let lengths = lengths.map(|transform| tokio::task::spawn_blocking(move || scan(&transform)));
     let scanned = match lengths {
         None => None,
-        Some(lengths) => Some(with_heartbeats(lengths, &mut client, &agent).await?),
+        Some(lengths) => Some(with_heartbeats(lengths, &mut client, &agent, shutdown).await?),
     };
     let prepared = scanned.map(|it| as_others_have_them(it?, &assignment, applicant.as_ref()));
     let prepared = prepared.transpose().map_err(|error| no_prepared_lengths(&text, error))?;
@@ -291,16 +292,25 @@ fn own_lengths(
     prepared_sizes::lengths(&sizes, transform, index)
 }
 
-/// The result of `work`. Meanwhile the manager hears of this node, or it would count as lost.
+/// The result of `work`. Meanwhile the manager hears of this node, or it would count as lost; also that the node ends,
+/// or it would be waited for.
 async fn with_heartbeats<T>(
     mut work: JoinHandle<T>,
     client: &mut Client,
     agent: &Registration,
+    mut shutdown: Shutdown,
 ) -> Result<T, AgentError> {
     let nothing = || Report::of_progress(agent.node, agent.incarnation, Progress::default());
     loop {
         tokio::select! {
             done = &mut work => return Ok(done.expect("a scan of images does not panic")),
+            () = shutdown.recv() => {
+                let Registration { node, incarnation, .. } = *agent;
+                if let Err(error) = client.drained(node, incarnation, Progress::default()).await {
+                    tracing::debug!(%error, "leaving during a scan of images");
+                }
+                return Err(AgentError::Ended);
+            }
             () = tokio::time::sleep(HEARTBEAT_EVERY) => {
                 match client.report(nothing()).await {
                     Ok(Direction::Drain | Direction::Superseded) => return Err(AgentError::Ended),
@@ -325,7 +335,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn a_node_that_scans_for_longer_than_a_silent_one_may_live_counts_as_alive() {
+    async fn a_node_that_scans_counts_as_alive_until_it_leaves() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let mut settings = manager::tests::settings(directory.path().join("begun"));
@@ -347,8 +357,16 @@ mod tests {
             }
             end.send("scanned").unwrap();
         };
-        let (scanned, ()) = tokio::join!(with_heartbeats(scan, &mut client, &agent), watch);
+        let (signal, told) = shutdown::channel();
+        let scanning = with_heartbeats(scan, &mut client, &agent, told.clone());
+        let (scanned, ()) = tokio::join!(scanning, watch);
         assert_eq!(scanned.unwrap(), "scanned");
+
+        signal.pull();
+        let scan = tokio::spawn(std::future::pending::<()>());
+        let ended = with_heartbeats(scan, &mut client, &agent, told).await;
+        assert!(matches!(ended, Err(AgentError::Ended)));
+        assert_eq!(watcher.status().await.unwrap().joined[0].state, fleet::State::Drained);
         trigger.pull();
         manager.await.unwrap().unwrap();
     }
