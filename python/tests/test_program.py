@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 import tierfeed
 from conftest import World
+from tierfeed import program
 
 
 def played(folder: Path, script: str) -> str:
-    program = folder / "tierfeed"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return str(program)
+    played = folder / "tierfeed"
+    played.write_text(f"#!/bin/sh\n{script}\n")
+    played.chmod(0o755)
+    return str(played)
 
 
 def test_a_program_that_does_not_know_the_question_is_of_another_version(
@@ -24,6 +26,15 @@ def test_a_program_that_does_not_know_the_question_is_of_another_version(
     monkeypatch.setenv("TIERFEED_EXE", played(tmp_path, "echo usage >&2; exit 2"))
     with pytest.raises(tierfeed.Reconfigure, match="same version"):
         tierfeed.Index.build(world.files[0].parents[1], format="image-folder")
+
+
+def test_signals_of_a_training_end_no_process_that_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIERFEED_EXE", played(tmp_path, "kill -HUP $$; kill -USR1 $$; echo alive"))
+    with program.start() as started:
+        assert started.stdout is not None and started.stdout.read() == b"alive\n"
+    assert signal.SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_message_is_whole_though_it_quotes_an_error(

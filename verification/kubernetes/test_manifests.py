@@ -108,6 +108,7 @@ def test_a_key_that_the_schema_does_not_know_is_found(runtime, wrong):
 def test_the_trainer_gets_no_token_and_no_container_has_privileges(jobset):
     for pod in pods(jobset["spec"]["replicatedJobs"]):
         assert pod["spec"]["securityContext"]["runAsNonRoot"]
+        assert pod["spec"]["automountServiceAccountToken"] is False
         ours = [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
         for container in ours:
             if container["name"] == "node":

@@ -203,29 +203,14 @@ def start(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> EmbeddedAg
 
 def _begin(job: str, *options: str) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
     """A process that is ready, and the variables of its trainer."""
-    process = _spawn(*options)
+    brief = ["--brief"] if _is_interactive() else []
+    process = program.start("embed", *options, *brief, env=environment.of_agent())
     try:
         return process, _hear(process, job)
     except BaseException:
         process.kill()
         _end(process)
         raise
-
-
-def _spawn(*options: str) -> subprocess.Popen[bytes]:
-    executable = program.executable()
-    try:
-        # In a session of its own: an interrupt from the terminal is for the training, whose end is also
-        # that of the agent.
-        return subprocess.Popen(
-            [executable, "embed", *options, *(["--brief"] if _is_interactive() else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            env=environment.of_agent(),
-        )
-    except OSError as error:
-        raise program.not_started(executable, error) from error
 
 
 def _hear(process: subprocess.Popen[bytes], job: str) -> dict[str, str]:

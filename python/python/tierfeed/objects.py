@@ -104,7 +104,7 @@ class Objects:
                 return self._ask_one(question)
 
     def _ask_one(self, question: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-        reader = self._idle_one() or self._start()
+        reader = self._idle_one() or program.start("objects", *self._options)
         try:
             header, content = _answer(reader, question)
         except BaseException:
@@ -127,19 +127,6 @@ class Objects:
             if reader.poll() is None:
                 return reader
             _end(reader)
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        executable = program.executable()
-        try:
-            # In a session of its own: an interrupt from the terminal is for this process.
-            return subprocess.Popen(
-                [executable, "objects", *self._options],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise program.not_started(executable, error) from error
 
     def _forget(self) -> None:
         self._idle: list[subprocess.Popen[bytes]] = []

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,6 +25,8 @@ from tierfeed._native import Bug, Reconfigure, TurnedAway
 _TURNED_AWAY = 4
 _INPUT_IS_WRONG = 5
 _UNKNOWN_COMMAND = 2
+# Launchers send them to every process of a job.
+_OF_TRAINING = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 # Wheels bring the program; a checkout has it in cargo's folders and in the PATH.
 _OF_WHEEL = Path(__file__).with_name("_bin") / "tierfeed"
 
@@ -40,6 +44,31 @@ def main() -> NoReturn:
 def executable() -> str:
     """The program: that of TIERFEED_EXE, else that of this wheel, else the one in the PATH."""
     return environment.executable() or (str(_OF_WHEEL) if _OF_WHEEL.exists() else "tierfeed")
+
+
+def start(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """The program, to talk to over pipes.
+
+    It is in a session of its own: an interrupt from the terminal is for this process.
+    """
+    command, pipe = [executable(), *arguments], subprocess.PIPE
+    with _starting(command[0]):
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True, env=env)
+
+
+@contextmanager
+def _starting(program: str) -> Iterator[None]:
+    """What is started here never hears the signals of the training."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_TRAINING)
+    try:
+        yield
+    except OSError as error:
+        raise Reconfigure(
+            f"cannot start {program}: {error.strerror}; set TIERFEED_EXE to the tierfeed executable, "
+            "or put it into the PATH"
+        ) from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def briefing(job: str, index: str | None, launched: Mapping[str, str]) -> str:
@@ -86,14 +115,6 @@ def how_to_start() -> str:
     )
 
 
-def not_started(program: str, error: OSError) -> Reconfigure:
-    """The error for a program that is not there, or cannot be executed."""
-    return Reconfigure(
-        f"cannot start {program}: {error.strerror}; set TIERFEED_EXE to the tierfeed executable, "
-        "or put it into the PATH"
-    )
-
-
 def other_version(command: str) -> Reconfigure:
     """The error for a program that lacks a command."""
     return Reconfigure(
@@ -109,7 +130,7 @@ def _bytes(path: str | os.PathLike[str]) -> list[int]:
 
 def _answer(question: str, document: object) -> str:
     program = executable()
-    try:
+    with _starting(program):
         done = subprocess.run(
             [program, "client", question],
             input=json.dumps(document),
@@ -117,8 +138,6 @@ def _answer(question: str, document: object) -> str:
             encoding="utf-8",
             errors="surrogateescape",
         )
-    except OSError as error:
-        raise not_started(program, error) from error
     if done.returncode == 0:
         return done.stdout
     message = f"\n{done.stderr}".rpartition("\nerror: ")[2].strip()

@@ -13,6 +13,8 @@
 {{- end }}
 
 {{- define "tierfeed.pod" }}
+                  # No process of a pod asks the cluster anything.
+                  automountServiceAccountToken: false
                   securityContext:
                     runAsNonRoot: true
                     runAsUser: {{ .Values.user }}
