@@ -200,7 +200,7 @@ impl Prediction {
 /// network between them that would limit it.
 fn machine(settings: &session::Settings, model: &Model) -> Machine {
     let nodes = settings.order.world.nodes;
-    let shares = settings.policy == policy::Kind::Partitioned && nodes > 1;
+    let shares = settings.policy.shares() && nodes > 1;
     let capacity = settings.tiers.iter().map(|tier| tier.capacity(settings.chunk).0);
     let room = Bytes(capacity.sum::<u64>().saturating_sub(settings.first_room.0));
     let member = Member { room, process: 1 };

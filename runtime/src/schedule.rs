@@ -307,7 +307,7 @@ fn placed<'a>(inputs: &ScheduleInputs, offer: &'a Offer) -> Vec<RankedTier<'a>> 
 }
 
 fn role(inputs: &ScheduleInputs, kind: Kind) -> Role {
-    let keeps = inputs.policy != policy::Kind::None;
+    let keeps = inputs.policy.keeps();
     let is_spared =
         kind == Kind::Storage && !inputs.limits_writes && inputs.look_ahead == LookAhead::Auto;
     match (keeps, inputs.look_ahead != LookAhead::Off && !is_spared) {

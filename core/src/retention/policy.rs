@@ -320,6 +320,18 @@ impl Kind {
     pub const NAMES: &str = "gap, deepmemory, lobster, lobster-lazy, nopfs, deli, pinned, partitioned, belady, \
                              fifo, lru, page-cache, none";
 
+    /// Whether any sample that was read stays.
+    #[must_use]
+    pub fn keeps(self) -> bool {
+        self != Self::None
+    }
+
+    /// Whether a node reads from another one what that keeps.
+    #[must_use]
+    pub const fn shares(self) -> bool {
+        matches!(self, Self::Partitioned)
+    }
+
     /// The stay under the policy that [`build`] chooses for such an order.
     #[must_use]
     pub const fn stay(self, shuffle: Shuffle) -> Stay {

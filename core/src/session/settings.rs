@@ -140,9 +140,9 @@ impl Settings {
         takes
     }
 
-    /// `None` unless the job has the fetches of DELI.
+    /// `None` unless the policy has fetches of its own.
     pub(super) fn fetches(&self) -> Option<RankFetches> {
-        let fetches = self.aim.tuning.deli.filter(|_| self.policy == policy::Kind::Deli)?;
+        let fetches = self.aim.fetches(self.policy)?;
         let capacity = self.capacity();
         let ranks = self.order.world.ranks_per_node;
         (self.look_ahead != LookAhead::Off)

@@ -12,7 +12,7 @@ use tierfeed_core::{
     },
     id::NodeId,
     order::Spec,
-    retention::{form::Form, policy::Kind},
+    retention::form::Form,
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::{Catalog, Index};
@@ -182,7 +182,7 @@ fn as_others_have_them(
 
 /// `None` if nodes do not share what they hold.
 fn applicant(job: &Job, agent: &Registration, manager: &Address) -> Option<PeerSetup> {
-    if job.policy != Kind::Partitioned || job.world.nodes == 1 {
+    if !job.policy.shares() || job.world.nodes == 1 {
         return None;
     }
     match peers::host(manager) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tierfeed_core::{retention::policy, tier::Kind, units::Bytes};
+use tierfeed_core::{tier::Kind, units::Bytes};
 use tierfeed_workload_analyzer::Job;
 
 use super::Layout;
@@ -35,7 +35,7 @@ impl Layout {
     /// one of them only if no other tier keeps any, because it may serve for staging alone.
     #[must_use]
     pub fn unused_tiers(&self, job: &Job) -> Vec<UnusedTier> {
-        if job.policy == policy::Kind::None {
+        if !job.policy.keeps() {
             return Vec::new();
         }
         let keeps_any = self.tiers.iter().any(|tier| tier.cache.0 > 0);

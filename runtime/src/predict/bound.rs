@@ -4,9 +4,7 @@
 //! several nodes the share of reads that can be saved is h* of `docs/demand.md`, the mean over the epochs
 //! of a long run; a single epoch may be slightly above or below it.
 
-use tierfeed_core::{
-    id::Epoch, retention::policy::Kind, session::Settings, simulator::EpochOutcome, units::Bytes,
-};
+use tierfeed_core::{id::Epoch, session::Settings, simulator::EpochOutcome, units::Bytes};
 use tierfeed_workload_analyzer::demand::Rule;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +38,8 @@ fn steady_share(settings: &Settings) -> Option<f64> {
     let chunks: u64 = settings.tiers.iter().map(|tier| u64::from(tier.chunks_max)).sum();
     let capacity = Bytes(chunks.saturating_mul(settings.chunk.0));
     let dataset = Bytes(settings.sizes.iter().map(|len| len.0).sum());
-    let alone = settings.policy != Kind::Partitioned;
-    (nodes > 1 && alone).then(|| Rule::Gap.hit_share(share(capacity, dataset), nodes))
+    let is_alone = !settings.policy.shares();
+    (nodes > 1 && is_alone).then(|| Rule::Gap.hit_share(share(capacity, dataset), nodes))
 }
 
 /// `part` as a share of `whole`, at most 1.

@@ -8,10 +8,7 @@ use std::num::NonZeroU32;
 
 use tierfeed_core::{
     fleet::schedule::{FoundTier, Offer, OwnLengths, Role, ScheduledTier, TransformSchedule},
-    retention::{
-        form::{self as core_form, Facts, Form, Room},
-        policy,
-    },
+    retention::form::{self as core_form, Facts, Form, Room},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_workload_analyzer::{
@@ -93,10 +90,7 @@ impl TransformTerms {
             stored: Bytes(demand.total.0 / u64::from(demand.samples.max(1))),
             samples: u64::from(demand.samples),
             reads,
-            sharing: match job.policy {
-                policy::Kind::Partitioned => u32::try_from(nodes).unwrap_or(u32::MAX),
-                _ => 1,
-            },
+            sharing: if job.policy.shares() { u32::try_from(nodes).unwrap_or(u32::MAX) } else { 1 },
             compute: demand.compute_per_epoch(),
             later_epochs: job.epochs.saturating_sub(job.start.epoch.0).saturating_sub(1),
         })
@@ -197,7 +191,7 @@ pub(crate) fn may_depend_on_own_lengths(job: &Job, inputs: &ScheduleInputs, offe
         Some(settled) => settled.form == Form::Prepared,
         None => {
             transform.later_epochs > 0
-                && inputs.policy != policy::Kind::None
+                && inputs.policy.keeps()
                 && (is_measured || job.world.nodes > 1)
         }
     }

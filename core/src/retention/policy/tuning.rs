@@ -12,7 +12,6 @@ use crate::{
 pub struct Tuning {
     pub deepmemory: Buffers,
     pub lobster: Reuse,
-    /// Without them, [`Kind::Deli`] fetches samples ahead as any policy does.
     pub deli: Option<Fetches>,
     /// Where [`Kind::NoPfs`] reads a sample that it keeps.
     pub nopfs: Source,
@@ -125,6 +124,12 @@ impl Rates {
 }
 
 impl super::Aim {
+    /// `None` for a policy that leaves look-ahead to the session.
+    #[must_use]
+    pub fn fetches(&self, policy: Kind) -> Option<Fetches> {
+        self.tuning.deli.filter(|_| policy == Kind::Deli)
+    }
+
     /// Whether a policy reads samples from the cold store although a tier has them.
     #[must_use]
     pub fn bypasses(&self, policy: Kind, tier: TierId) -> bool {
