@@ -9,11 +9,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use tierfeed_core::{
-    fleet::schedule::{OwnLengths, TransformOffer},
-    retention::form::SampleTime,
-    units::{Bytes, Nanoseconds},
-};
+use tierfeed_core::fleet::schedule::{OwnLengths, TransformOffer};
 use tierfeed_dataset::{Dataset, Index};
 use tierfeed_transform::Pipeline;
 use xxhash_rust::xxh3::xxh3_64;
@@ -37,17 +33,7 @@ struct Subject {
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     of: Subject,
-    prepare_ns: Option<u64>,
-    rest_ns: Option<u64>,
-    from: String,
-    own: Option<OwnRecord>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct OwnRecord {
-    mean_bytes: u64,
-    deviation_bytes: u64,
-    scan_ns: Option<u64>,
+    measured: TransformOffer,
 }
 
 impl Subject {
@@ -82,18 +68,12 @@ impl MeasuredTransforms {
             let record: Record = serde_json::from_str(&text).ok()?;
             (record.of == of).then_some(record)
         };
-        let Some(record) = read() else { return offer };
-        let each = record.prepare_ns.zip(record.rest_ns).map(|(prepare, rest)| SampleTime {
-            prepare: Nanoseconds(prepare),
-            rest: Nanoseconds(rest),
-        });
-        let own = record.own.map(|own| OwnLengths {
-            fingerprint: None,
-            mean: Bytes(own.mean_bytes),
-            deviation: Bytes(own.deviation_bytes),
-            scan: own.scan_ns.map(Nanoseconds),
-        });
-        TransformOffer { each, own, from: record.from, ..offer }
+        let Some(Record { measured: TransformOffer { each, own, from, .. }, .. }) = read() else {
+            return offer;
+        };
+        // Only agents that run compare what they found.
+        let own = own.map(|own| OwnLengths { fingerprint: None, ..own });
+        TransformOffer { each, own, from, ..offer }
     }
 
     /// Keeps what an agent measured, unless the folder is a part of the dataset.
@@ -113,17 +93,7 @@ impl MeasuredTransforms {
         if Index::check_place(dataset, &path).is_err() {
             return Ok(());
         }
-        let record = Record {
-            of,
-            prepare_ns: offer.each.map(|each| each.prepare.0),
-            rest_ns: offer.each.map(|each| each.rest.0),
-            from: offer.from.clone(),
-            own: offer.own.map(|own| OwnRecord {
-                mean_bytes: own.mean.0,
-                deviation_bytes: own.deviation.0,
-                scan_ns: own.scan.map(|scan| scan.0),
-            }),
-        };
+        let record = Record { of, measured: offer.clone() };
         fs::create_dir_all(&self.folder)?;
         let text = serde_json::to_string(&record)?;
         whole_file::write(&path, text)?;
@@ -141,6 +111,10 @@ impl MeasuredTransforms {
 mod tests {
     use std::num::NonZeroU32;
 
+    use tierfeed_core::{
+        retention::form::SampleTime,
+        units::{Bytes, Nanoseconds},
+    };
     use tierfeed_dataset::{Format, source::Location};
     use tierfeed_transform::PipelineFile;
 

@@ -1,5 +1,7 @@
 //! The metrics of a manager and its job. docs/metrics.md lists them; a test compares the names.
 
+use std::collections::BTreeMap;
+
 use prometheus_client::registry::Unit;
 use tierfeed_core::{
     fleet::{
@@ -14,13 +16,10 @@ use tierfeed_core::{
 use super::{Families, Family, FamilyKind, Labels, Value, seconds, view::count};
 use crate::observe::observed::ObservedEntry;
 
-/// The calls to a manager that are counted.
-const CALLS: [&str; 8] =
-    ["register", "report", "drained", "memory", "peers", "drain", "status", "training"];
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ManagerCounters {
-    messages: [u64; CALLS.len()],
+    /// By kind of call.
+    messages: BTreeMap<&'static str, u64>,
     plans: u64,
     refused: u64,
     lost: u64,
@@ -28,11 +27,8 @@ pub struct ManagerCounters {
 }
 
 impl ManagerCounters {
-    pub fn count_message(&mut self, kind: &str) {
-        let counted = CALLS.iter().zip(&mut self.messages).find(|(known, _)| **known == kind);
-        if let Some((_, count)) = counted {
-            *count += 1;
-        }
+    pub fn count_message(&mut self, kind: &'static str) {
+        *self.messages.entry(kind).or_default() += 1;
     }
 
     pub fn count_registration<T, E>(&mut self, outcome: &Result<T, E>) {
@@ -66,8 +62,8 @@ impl ManagerCounters {
     fn counted(&self) -> Vec<Family> {
         let help = "Messages of agents and users";
         let mut messages = Family::new("manager_messages", help, None, FamilyKind::Counter);
-        for (kind, count) in CALLS.into_iter().zip(self.messages) {
-            messages.add(vec![("kind", kind.to_owned())], Value::Count(count));
+        for (kind, count) in &self.messages {
+            messages.add(vec![("kind", (*kind).to_owned())], Value::Count(*count));
         }
         vec![
             messages,
