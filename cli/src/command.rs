@@ -3,7 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod analyze;
 pub(crate) mod client;
-mod dataset_keys;
+pub(crate) mod dataset_keys;
 pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod embed;
@@ -29,6 +29,7 @@ pub(crate) mod transform_worker;
 
 use std::{
     fs, io,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -36,16 +37,36 @@ use std::{
 };
 
 use anyhow::Context;
+use clap::Args;
 use tierfeed_runtime::{
     agent::ObserveSettings, observe::metrics::Network, run_dir::RunDir, shutdown,
     transport::token::Token,
 };
 
-use crate::{
-    arguments::{Metrics, Observe},
-    deadline,
-    failure::Failure,
-};
+use crate::{deadline, failure::Failure};
+
+/// How an agent is watched.
+#[derive(Debug, Args)]
+pub(crate) struct Observe {
+    #[command(flatten)]
+    pub(crate) metrics: Metrics,
+    /// Writes a trace of the run for Perfetto into this file when it ends.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+}
+
+/// Metrics on the network.
+#[derive(Debug, Args)]
+pub(crate) struct Metrics {
+    /// Serves metrics for Prometheus there, as HOST:PORT beside the socket in the run directory; port 0
+    /// takes a free one. Those who ask there show a token.
+    #[arg(long = "metrics", value_name = "ADDRESS")]
+    pub(crate) metrics_address: Option<String>,
+    /// The file with the token of those who ask for metrics, such as one for all jobs of a site [default:
+    /// metrics.token in the run directory, written at the start].
+    #[arg(long, value_name = "FILE", requires = "metrics_address")]
+    pub(crate) metrics_token_file: Option<PathBuf>,
+}
 
 /// Threads of the asynchronous runtime; the agent's own threads move bytes.
 const THREADS: usize = 2;

@@ -4,8 +4,11 @@
 //! standard output, and no other output there; logs and progress always go to standard error.
 
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::doc_markdown,
+    reason = "comments of options are printed in terminals, without Markdown"
+)]
 
-mod arguments;
 mod command;
 mod deadline;
 mod embedder;
@@ -28,13 +31,108 @@ mod words;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
 
 use crate::{
-    arguments::{Arguments, Command, Tiers},
+    command::{
+        agent::Agent,
+        analyze::Analyze,
+        client::Client,
+        dataset_keys::BucketOptions,
+        doctor::Doctor,
+        embed::Embed,
+        exec::Exec,
+        hog::Hog,
+        index::Index,
+        init::Init,
+        manager::Manager,
+        manual::{Completions, Man},
+        plan::Plan,
+        read::Read,
+        run::Run,
+        status::{Reach, Status},
+        tiers::Tiers,
+        top::Top,
+        trace::Trace,
+    },
     failure::Failure,
+    output::LogFormat,
 };
+
+/// Feeds deep-learning training from tiers of memory and storage.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100)]
+pub(crate) struct Arguments {
+    /// How logs are written to standard error.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "text",
+        env = "TIERFEED_LOG_FORMAT"
+    )]
+    pub(crate) log_format: LogFormat,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measures the memory and storage of this host, or shows what was measured.
+    #[command(subcommand)]
+    Tiers(Tiers),
+    /// Writes a job file for a training script or a dataset, and says which line of the script to change.
+    Init(Box<Init>),
+    /// Builds the index of a dataset.
+    Index(Box<Index>),
+    /// Says what a job asks of its node, and whether the tiers can give it.
+    Analyze(Analyze),
+    /// Shows the schedule of a job, or predicts what it will do.
+    Plan(Plan),
+    /// Runs a training with everything it needs beside it, and reports at the end.
+    Run(Run),
+    /// Runs what a training needs beside it, for the process that starts this one: the job comes on standard
+    /// input, and its end ends the run.
+    #[command(hide = true)]
+    Embed(Embed),
+    /// Runs the manager of a job alone; agents join it over the network.
+    Manager(Manager),
+    /// Runs the agent of this node alone.
+    Agent(Agent),
+    /// Runs a command as a trainer of the agent of this node.
+    Exec(Exec),
+    /// Says where a running job stands.
+    Status(Status),
+    /// Shows a running job live: rates by tier, batches ready, waits and their causes, memory.
+    Top(Top),
+    /// Writes what a running agent did last as a trace for Perfetto, or merges traces.
+    Trace(Trace),
+    /// Asks all agents of a job to end and to write their reports.
+    Drain(Reach),
+    /// Answers a question of the Python package, which comes on standard input.
+    #[command(hide = true, subcommand)]
+    Client(Client),
+    /// Answers numbers of samples from standard input with their bytes, for a trainer that reads a bucket
+    /// without an agent.
+    #[command(hide = true)]
+    Read(Read),
+    /// Transforms samples for the process that starts this one, whose packets come on standard input.
+    #[command(hide = true)]
+    TransformWorker,
+    /// Answers questions about the objects of buckets, which come on standard input, for the file system of
+    /// the Python package.
+    #[command(hide = true)]
+    Objects(BucketOptions),
+    /// Holds memory, as background jobs would.
+    Hog(Hog),
+    /// Says what of this host tierfeed can use, what not, and how to change that.
+    Doctor(Doctor),
+    /// Prints what a shell needs to complete commands and options.
+    Completions(Completions),
+    /// Writes the manual pages.
+    Man(Man),
+}
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

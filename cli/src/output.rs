@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tierfeed_dataset::index::{Progress, Stage};
@@ -14,10 +15,17 @@ use tierfeed_resource_gatherer::{probe, report::Style};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    arguments::LogFormat,
     environment::{self, Terminal},
     failure::Failure,
 };
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line for people.
+    Text,
+    /// A JSON document a line, for programs.
+    Json,
+}
 
 /// Logs go to standard error: lines for people, or for programs if they are asked for.
 pub(crate) fn start_logging(format: LogFormat) {

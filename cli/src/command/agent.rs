@@ -1,15 +1,43 @@
 //! `tierfeed agent`.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use tierfeed_core::fleet::launch::NODE_ARGUMENT;
 use tierfeed_runtime::{
-    agent::{Agent, Settings},
+    agent::{self, Settings},
+    rpc::client::Address,
     shutdown,
 };
 
-use super::run::{Told, of_agent, summarize};
-use crate::{arguments, deadline, environment, failure::Failure, panics};
+use super::{
+    Observe,
+    run::{Told, of_agent, summarize},
+};
+use crate::{deadline, environment, failure::Failure, panics};
 
-pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
+#[derive(Debug, Args)]
+pub(crate) struct Agent {
+    /// Where the manager is, as HOST:PORT or unix:PATH.
+    #[arg(long, value_name = "ADDRESS", env = "TIERFEED_MANAGER")]
+    pub(crate) manager: Address,
+    /// The file with the token of the job [default: $TIERFEED_TOKEN, else token in the run directory].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The number of this node [default: $TIERFEED_NODE, else as srun, mpirun or Kubernetes says; 0 in a
+    /// job of one node].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) node: Option<u32>,
+    /// Where sockets and the report of this node go; the same after a restart [default: in a job of Slurm
+    /// node-NUMBER below /tmp/tierfeed-UID/slurm-JOB, else .tierfeed/node-NUMBER, or .tierfeed/agent where
+    /// no launcher gives a number].
+    #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) observe: Observe,
+}
+
+pub(crate) fn run(arguments: Agent) -> Result<(), Failure> {
     panics::end_this_process();
     panics::arm_drill();
     let mut launch = environment::launch_variables();
@@ -38,7 +66,7 @@ pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));
         let outcome = Box::pin(async {
-            let mut agent = Agent::start(settings, asked).await?;
+            let mut agent = agent::Agent::start(settings, asked).await?;
             agent.serve().await;
             // It may be the manager that asked for the end, not a signal.
             deadline::start(deadline::ENDS_WITHIN);

@@ -1,7 +1,8 @@
 //! `tierfeed analyze`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde::Serialize;
 use tierfeed_core::{
     fleet::schedule::Figures,
@@ -20,16 +21,47 @@ use tierfeed_workload_analyzer::{
 };
 
 use super::{
-    machine::{Machine, MachineName},
+    machine::{Machine, MachineName, MachineReports},
     script_analysis,
-    step_time::StepTime,
+    step_time::{StepTime, Steps},
 };
 use crate::{
-    arguments::{Analyze, Cold},
     failure::Failure,
     jobs::{self, SizedJob},
     output,
 };
+
+#[derive(Debug, Args)]
+pub(crate) struct Analyze {
+    /// The job file.
+    #[arg(required_unless_present = "script")]
+    pub(crate) job: Option<PathBuf>,
+    /// A training script: says what its source tells, without running it; may be given several times.
+    /// With a job file, says where the two contradict each other.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tiers", "cold_bandwidth", "cold_latency",
+          "step_time", "observed"])]
+    pub(crate) script: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) steps: Steps,
+    #[command(flatten)]
+    pub(crate) machine: MachineReports,
+    #[command(flatten)]
+    pub(crate) cold: Cold,
+    /// Prints the analysis as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The speed of the cold store, where the job file does not impose one.
+#[derive(Debug, Args)]
+pub(crate) struct Cold {
+    /// The rate of the cold store, such as "500 MB/s" [default: as measured, else unlimited].
+    #[arg(long, value_name = "RATE")]
+    pub(crate) cold_bandwidth: Option<BytesPerSecond>,
+    /// The latency of the cold store, such as "2 ms" [default: as measured, else none].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) cold_latency: Option<Nanoseconds>,
+}
 
 #[derive(Serialize)]
 struct Document<'a> {

@@ -14,6 +14,7 @@ use std::{
 };
 
 use anyhow::anyhow;
+use clap::Subcommand;
 use serde::{Deserialize, de::DeserializeOwned};
 use tierfeed_core::fleet::launch::{Identity, LaunchMismatch};
 use tierfeed_dataset::{Catalog, Dataset, Index, source::Location};
@@ -23,7 +24,16 @@ use tierfeed_workload_analyzer::{
     job::keys::{DatasetKeys, KeyError},
 };
 
-use crate::{arguments::Client, failure::Failure, output};
+use crate::{failure::Failure, output};
+
+/// What the Python package leaves to a process of its own.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Client {
+    /// What a trainer must know of a job to read without an agent.
+    Briefing,
+    /// Builds an index by the keys of a dataset.
+    Index,
+}
 
 const TURNED_AWAY: u8 = 4;
 

@@ -5,16 +5,32 @@ mod transform_worker;
 use std::{
     fmt::Write as _,
     io::{self, IsTerminal},
+    path::PathBuf,
 };
 
 use anyhow::anyhow;
+use clap::Args;
 use serde::Serialize;
 use tierfeed_resource_gatherer::{
     Sysroot,
     doctor::{self, Facts, Finding, State},
 };
 
-use crate::{arguments::Doctor, failure::Failure, output};
+use crate::{failure::Failure, output};
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// A dataset, or a file of it: says how it would be read; may be given several times [default: tried in
+    /// the directory for storage].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) path: Vec<PathBuf>,
+    /// Ends with code 1 if anything is missing.
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Prints the findings as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 #[derive(Serialize)]
 struct Document<'a> {

@@ -1,7 +1,7 @@
 //! `tierfeed drain`.
 
-use super::status::{of_call, reach};
-use crate::{arguments::Reach, failure::Failure};
+use super::status::{Reach, of_call, reach};
+use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &Reach) -> Result<(), Failure> {
     super::runtime()?.block_on(async {

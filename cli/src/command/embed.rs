@@ -6,12 +6,33 @@
 
 use std::path::PathBuf;
 
-use super::run::{self, Place};
-use crate::{
-    arguments::{Embed, Run},
-    embedder::Caller,
-    failure::Failure,
+use clap::Args;
+
+use super::{
+    Observe,
+    run::{self, NodePlace, Place, Run},
 };
+use crate::{embedder::Caller, failure::Failure};
+
+#[derive(Debug, Args)]
+pub(crate) struct Embed {
+    /// Ends with one line, as a notebook needs it.
+    #[arg(long)]
+    pub(crate) brief: bool,
+    /// The directory in which the run has one of its own, named after the job.
+    #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+    /// The how manieth loader of the caller with the same job this is for.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) loader: u32,
+    /// The run directory of an agent of the caller that has died: this one takes its place.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) again: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: NodePlace,
+    #[command(flatten)]
+    pub(crate) observe: Observe,
+}
 
 pub(crate) fn run(arguments: Embed) -> Result<(), Failure> {
     let caller = Caller::hear()?;

@@ -3,15 +3,41 @@
 //!
 //! Job scripts start agents and trainers at the same time, so it waits for the agent first.
 
-use std::{os::unix::process::CommandExt, path::Path, process::Command, thread, time::Duration};
+use std::{
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::Duration,
+};
 
 use anyhow::anyhow;
-
-use tierfeed_core::fleet::launch::Identity;
+use clap::Args;
+use tierfeed_core::{fleet::launch::Identity, units::Nanoseconds};
 use tierfeed_workload_analyzer::Job;
 
-use super::{expansion, run::trainer_variables};
-use crate::{arguments::Exec, environment, failure::Failure, program, signals};
+use super::{
+    expansion::{self, ExpandMemory},
+    run::trainer_variables,
+};
+use crate::{environment, failure::Failure, program, signals};
+
+#[derive(Debug, Args)]
+pub(crate) struct Exec {
+    /// The run directory of the agent of this node [default: the newest live one below .tierfeed].
+    #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+    /// How long to wait until the agent is ready.
+    #[arg(long, value_name = "TIME", default_value = "60 s")]
+    pub(crate) wait: Nanoseconds,
+    /// Lets what does not fit in main memory go to memory behind CXL instead of to swap [default
+    /// policy: auto, main memory first].
+    #[arg(long, value_name = "POLICY", num_args = 0..=1, default_missing_value = "auto", require_equals = true)]
+    pub(crate) expand_memory: Option<ExpandMemory>,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
 
 const POLL_EVERY: Duration = Duration::from_millis(100);
 

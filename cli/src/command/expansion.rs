@@ -2,12 +2,25 @@
 
 use std::path::Path;
 
+use clap::ValueEnum;
 use tierfeed_core::tier::Kind;
 use tierfeed_resource_gatherer::{Inventory, Sysroot};
 use tierfeed_runtime::expansion::{Expansion, RequestedPolicy};
 use tierfeed_workload_analyzer::Job;
 
-use crate::{arguments::ExpandMemory, failure::Failure};
+use crate::failure::Failure;
+
+/// How memory is spread over main memory and memory behind CXL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExpandMemory {
+    /// The default, which is preferred-many.
+    Auto,
+    /// Main memory as long as there is room, then memory behind CXL.
+    PreferredMany,
+    /// Both in turn, by the weights of the kernel: for programs that need more bandwidth than main
+    /// memory has.
+    Weighted,
+}
 
 /// Plans the policy for a command of `job`, applies it once so that a refusal comes before the command
 /// starts, and logs it.

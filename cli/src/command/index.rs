@@ -2,16 +2,44 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
 use tierfeed_dataset::{Dataset, Index as DatasetIndex, index::Checksums, source::Location};
+use tierfeed_workload_analyzer::job::keys::FORMATS;
 
-use super::dataset_keys::{dataset_keys, refused};
-use crate::{
-    arguments::{DatasetOptions, Index},
-    failure::Failure,
-    output,
-};
+use super::dataset_keys::{BucketOptions, FormatOptions, dataset_keys, refused};
+use crate::{failure::Failure, output};
+
+#[derive(Debug, Args)]
+pub(crate) struct Index {
+    #[command(flatten)]
+    pub(crate) dataset: DatasetOptions,
+    /// Where the index goes [default: SOURCE's name with .tfx, here].
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Then reads all data and compares it with the checksums that the format has.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Prints what was indexed as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where a dataset is and how it is stored: the keys below `dataset` of a job file.
+#[derive(Debug, Args)]
+pub(crate) struct DatasetOptions {
+    /// A directory or file, as a path or as file://PATH, or a bucket as s3://BUCKET/PREFIX, gs://, az:// or
+    /// https://HOST/PREFIX. Credentials come from the variables of the provider, such as AWS_ACCESS_KEY_ID.
+    pub(crate) source: PathBuf,
+    #[command(flatten)]
+    pub(crate) bucket: BucketOptions,
+    /// How samples lie in objects.
+    #[arg(long, value_name = "FORMAT", default_value = "image-folder", value_parser = FORMATS)]
+    pub(crate) format: String,
+    #[command(flatten)]
+    pub(crate) keys: FormatOptions,
+}
 
 #[derive(Serialize)]
 struct Summary<'a> {
@@ -121,7 +149,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::arguments::{Arguments, Command};
+    use crate::{Arguments, Command};
 
     fn parsed(line: &str) -> Result<Dataset, Failure> {
         let words = ["tierfeed", "index"].into_iter().chain(line.split(' '));

@@ -15,25 +15,71 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
+use clap::Args;
 use serde::Serialize;
 use tierfeed_core::order::World;
-use tierfeed_workload_analyzer::job::keys::DatasetKeys;
+use tierfeed_workload_analyzer::job::keys::{DatasetKeys, FORMATS};
 
 use self::{
-    figures::{Age, Figures},
+    figures::{Age, Figures, ProbeTiers},
     job_text::Draft,
     questions::{Mode, Questions},
     script::{Hint, Script},
     surroundings::Surroundings,
 };
-use super::machine::Machine;
+use super::{
+    dataset_keys::{BucketOptions, FormatOptions},
+    machine::{Machine, MachineReports},
+};
 use crate::{
-    arguments::{Init, MachineReports},
     environment,
     failure::Failure,
     jobs::{self, JobFile, SizedJob},
     output,
 };
+
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// A folder with a training script or a dataset, a script (.py or .ipynb), or a dataset as a path or a
+    /// URL.
+    #[arg(default_value = ".")]
+    pub(crate) place: PathBuf,
+    /// The training script [default: the one in the folder].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) script: Option<PathBuf>,
+    /// The dataset, as a path or a URL [default: as the script says, else the one in the folder].
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) source: Option<String>,
+    /// How samples lie in objects [default: by the names of the files].
+    #[arg(long, value_name = "FORMAT", value_parser = FORMATS)]
+    pub(crate) format: Option<String>,
+    #[command(flatten)]
+    pub(crate) bucket: BucketOptions,
+    #[command(flatten)]
+    pub(crate) keys: FormatOptions,
+    /// Samples per rank and step [default: as the script says].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) batch_size: Option<u32>,
+    /// Training processes on each node, mostly one for each GPU [default: as the script says, else the GPUs
+    /// of this host if the script is for several processes].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) ranks: Option<u32>,
+    /// Whether the tiers of this host are measured.
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) probe: ProbeTiers,
+    /// Where the job file goes.
+    #[arg(short, long, value_name = "FILE", default_value = "job.yaml")]
+    pub(crate) output: PathBuf,
+    /// Replaces a job file that is there.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Asks nothing and takes the defaults, as without a terminal.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Prints what was found and written as JSON, and asks nothing.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// The batch size where nothing says one.
 const BATCH_SIZE: u32 = 32;

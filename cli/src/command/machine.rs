@@ -3,6 +3,7 @@
 use std::{fs, num::NonZeroU32, path::Path};
 
 use anyhow::anyhow;
+use clap::Args;
 use serde::Serialize;
 use tierfeed_core::fleet::schedule::TransformOffer;
 use tierfeed_dataset::Index;
@@ -13,10 +14,16 @@ use tierfeed_runtime::{
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
-use crate::{
-    arguments::MachineReports, environment, failure::Failure, jobs::JobFile,
-    nodes_report::NodesReport,
-};
+use crate::{environment, failure::Failure, jobs::JobFile, nodes_report::NodesReport};
+
+/// The machines that a job is planned for, if not this one.
+#[derive(Debug, Args)]
+pub(crate) struct MachineReports {
+    /// The report of `tiers probe` from the machine that the job will run on, instead of this one. For
+    /// several kinds of nodes, several times with the nodes before it: 0-3,8=FILE.
+    #[arg(long, value_name = "[NODES=]FILE")]
+    pub(crate) tiers: Vec<NodesReport>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Machine {

@@ -1,30 +1,53 @@
 //! `tierfeed manager`.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context;
+use clap::Args;
 use tierfeed_runtime::{
-    manager::{Listener, Manager},
+    manager::{self, Listener},
     observe::metrics,
     run_dir::{LockOwner, RunDir},
     shutdown,
     transport::token::Token,
     whole_file,
 };
-
 use tokio::time::timeout;
 
+use super::Metrics;
 use crate::{
-    arguments, environment,
+    environment,
     failure::Failure,
     jobs::{self, JobFile},
     panics,
 };
 
+#[derive(Debug, Args)]
+pub(crate) struct Manager {
+    /// The job file.
+    pub(crate) job: PathBuf,
+    /// Where to listen, as HOST:PORT; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: String,
+    /// Where token, address and index go [default: .tierfeed/runs/JOB-TIME].
+    #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+    /// The file that holds the token of the job, or gets a new one [default: token in the run
+    /// directory].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) metrics: Metrics,
+}
+
 /// How long removing the target file may take: the run directory may hang.
 const TARGETS_GONE_WITHIN: Duration = Duration::from_secs(1);
 
-pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Manager) -> Result<(), Failure> {
     panics::end_this_process();
     panics::arm_drill();
     let file = JobFile::read(&arguments.job)?;
@@ -45,7 +68,7 @@ pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
         tracing::info!(%address, run_dir = %run_dir.path().display(), "manager listens");
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));
-        let manager = Manager::start(settings, listener, asked)
+        let manager = manager::Manager::start(settings, listener, asked)
             .with_metrics(metrics)
             .with_peer_secret(&token);
         let outcome = manager.run().await.map(drop).map_err(Failure::work);

@@ -1,15 +1,24 @@
 //! `tierfeed completions` and `tierfeed man`: shell completions and manual pages.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use anyhow::Context;
-use clap::CommandFactory as _;
+use clap::{Args, CommandFactory as _};
 
-use crate::{
-    arguments::{Arguments, Completions, Man},
-    failure::Failure,
-    output,
-};
+use crate::{Arguments, failure::Failure, output};
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The directory that gets a page for each command; without it that of tierfeed itself is printed.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}
 
 pub(crate) fn completions(arguments: &Completions) -> Result<(), Failure> {
     let mut script = Vec::new();

@@ -27,7 +27,8 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::{arguments::BucketOptions, failure::Failure};
+use super::dataset_keys::BucketOptions;
+use crate::failure::Failure;
 
 /// Requests in flight: enough to hide the latency of a store.
 const REQUESTS_MAX: usize = 32;

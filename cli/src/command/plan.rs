@@ -8,9 +8,13 @@ mod simulate;
 mod table;
 mod whole_job;
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::PathBuf};
 
 use anyhow::anyhow;
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use serde::Serialize;
 use tierfeed_core::{
     order::Shuffle,
@@ -26,17 +30,90 @@ use tierfeed_runtime::{
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
+use self::whole_job::Fleet;
 use super::{
-    analyze::{cold_speed, emulated, measured_cold},
-    machine::{Machine, MachineName},
-    step_time::StepTime,
+    analyze::{Cold, cold_speed, emulated, measured_cold},
+    machine::{Machine, MachineName, MachineReports},
+    step_time::{StepTime, Steps},
 };
 use crate::{
-    arguments::Plan,
     failure::Failure,
     jobs::{self, SizedJob},
     output,
 };
+
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
+pub(crate) struct Plan {
+    /// The job file.
+    pub(crate) job: PathBuf,
+    /// Policies instead of the job's own, such as gap,fifo.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = policy_names())]
+    pub(crate) policy: Vec<policy::Kind>,
+    /// Predicts what the job will do on this node.
+    #[arg(long)]
+    pub(crate) simulate: bool,
+    /// Predicts this epoch alone, numbered from 0, from a few epochs before it: in a minute what a run of 90
+    /// epochs takes an hour for.
+    #[arg(long, value_name = "NUMBER", requires = "simulate",
+          conflicts_with_all = ["cost", "replay"])]
+    pub(crate) epoch: Option<u32>,
+    /// Which node of the job is predicted or printed; all are taken to be like this one [default: 0, and
+    /// all of them where only the order is printed].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) node: Option<u32>,
+    /// Predicts or prints all nodes of the job, one after the other: bytes are summed, times are the
+    /// slowest node's.
+    #[arg(long, conflicts_with = "node")]
+    pub(crate) all_nodes: bool,
+    /// Prints every batch: epoch, step, rank and sample numbers, one batch a line. With --policy each
+    /// sample stands with where it will come from, such as 17:cxl-memory or 17:cold.
+    #[arg(long, conflicts_with_all = ["simulate", "json"])]
+    pub(crate) dump: bool,
+    /// Prints the schedule that the manager gives the agent of a node like this one: its tiers in order with
+    /// their use and the reasons, depth, windows and room for look-ahead.
+    #[arg(long, conflicts_with_all = ["policy", "simulate", "dump", "cost", "all_nodes",
+          "step_time", "transform_time", "cold_bandwidth", "cold_latency"])]
+    pub(crate) schedule: bool,
+    /// Repeats the run of this run directory with the schedules that its manager recorded, each from the epoch
+    /// in which it was applied, and compares the decisions; ends with 1 if they differ.
+    #[arg(long, value_name = "RUN_DIR", requires = "simulate",
+          conflicts_with_all = ["policy", "dump", "cost", "all_nodes", "schedule",
+          "tiers", "transform_time"])]
+    pub(crate) replay: Option<PathBuf>,
+    /// Says what the run costs on rented machines at the prices in this file, by where its data is.
+    #[arg(long, value_name = "PRICES.yaml", conflicts_with = "dump")]
+    pub(crate) cost: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) fleet: Fleet,
+    #[command(flatten)]
+    pub(crate) steps: Steps,
+    /// How long a thread of an agent needs to transform a sample, where the job has a transform; else what was
+    /// measured counts.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) transform_time: Option<Nanoseconds>,
+    /// How long the agent reads before the training begins, which loads its framework meanwhile; a report says it
+    /// of a run [default: none].
+    #[arg(long, value_name = "TIME", requires = "simulate", conflicts_with_all = ["replay", "cost"])]
+    pub(crate) head_start: Option<Nanoseconds>,
+    /// How far the cold store may be ahead of its rate after it was idle, as disks with a limit and volumes with
+    /// credits are [default: not at all].
+    #[arg(long, value_name = "TIME", requires = "simulate", conflicts_with_all = ["replay", "cost"])]
+    pub(crate) cold_burst: Option<Nanoseconds>,
+    #[command(flatten)]
+    pub(crate) machine: MachineReports,
+    #[command(flatten)]
+    pub(crate) cold: Cold,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The policies by their names, of which clap finds the one that was meant.
+fn policy_names() -> impl TypedValueParser<Value = policy::Kind> {
+    PossibleValuesParser::new(policy::Kind::ALL.map(policy::Kind::name))
+        .try_map(|name| name.parse::<policy::Kind>())
+}
 
 /// The schedule that an agent gets, with the budgets of this node.
 #[derive(Serialize)]

@@ -12,9 +12,16 @@ mod supervise;
 mod tasks;
 mod watch;
 
-use std::{collections::BTreeMap, io, os::unix::process::parent_id, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    os::unix::process::parent_id,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context as _, anyhow};
+use clap::Args;
 use nix::sys::signal::Signal;
 use serde::Serialize;
 use tierfeed_core::{
@@ -23,12 +30,14 @@ use tierfeed_core::{
         training::Cause,
     },
     id::NodeId,
+    units::Nanoseconds,
 };
 use tierfeed_resource_gatherer::hog::oom_score;
 use tierfeed_runtime::{
     agent::{AgentError, scratch},
     expansion::Expansion,
     observe::report::{JobReport, Report},
+    rpc::client::Address,
     run_dir::{
         LockOwner, RunDir, RunDirError, RunDirLock, rendezvous::Rendezvous,
         start_marker::StartMarker, trainer_file::TrainerFile,
@@ -42,11 +51,13 @@ use tokio::{
 pub(crate) use self::dirs::Place;
 use self::{
     dirs::Dirs,
-    node::{NodeEnd, NodeRun},
+    node::{Launch, NodeEnd, NodeRun},
 };
-use super::expansion;
+use super::{
+    Observe,
+    expansion::{self, ExpandMemory},
+};
 use crate::{
-    arguments::{NodePlace, Run},
     deadline,
     embedder::Caller,
     ending::Ending,
@@ -57,6 +68,74 @@ use crate::{
     signals::Signals,
     supervisor::Supervisor,
 };
+
+#[derive(Debug, Args)]
+#[expect(clippy::struct_field_names, reason = "options are named for users")]
+pub(crate) struct Run {
+    /// The job file.
+    pub(crate) job: PathBuf,
+    /// How often the command is started [default: once if it is a launcher such as torchrun or mpirun, else
+    /// once for each rank].
+    #[arg(long)]
+    pub(crate) launch: Option<Launch>,
+    /// Where sockets and the report go; in a job of several nodes the directory where they meet, with one for
+    /// each of them in it [default: .tierfeed/runs/JOB-TIME, or JOB and what the launcher calls the job].
+    #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: NodePlace,
+    #[command(flatten)]
+    pub(crate) observe: Observe,
+    /// Prints the report as JSON; what the command prints goes to standard error then.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Lets what does not fit in main memory go to memory behind CXL instead of to swap [default
+    /// policy: auto, main memory first].
+    #[arg(long, value_name = "POLICY", num_args = 0..=1, default_missing_value = "auto", require_equals = true)]
+    pub(crate) expand_memory: Option<ExpandMemory>,
+    /// How long the training may take to end after SIGINT or SIGTERM, before it is killed [default: as long
+    /// as it likes: who sends a signal has a limit].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) grace: Option<Nanoseconds>,
+    /// Runs manager and agent for the process that starts this one and starts the command.
+    #[arg(long, hide = true)]
+    pub(crate) supervised: bool,
+    /// Ends with one line; of `embed`.
+    #[arg(skip)]
+    pub(crate) brief: bool,
+    /// The training and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+impl Run {
+    /// How long to wait for the process that is ready first.
+    pub(crate) const fn wait(&self) -> Duration {
+        Duration::from_nanos(self.place.wait.0)
+    }
+}
+
+/// Which node of a job of several this is, and where they meet.
+#[derive(Debug, Args)]
+pub(crate) struct NodePlace {
+    /// The number of this node [default: $TIERFEED_NODE, else as the launcher says].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) node: Option<u32>,
+    /// The number of nodes [default: $TIERFEED_NODES, else as the launcher says].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) nodes: Option<u32>,
+    /// Where node 0 listens and the others find it, as HOST:PORT; needed where they do not share the run
+    /// directory, with the same token on all nodes.
+    #[arg(long, value_name = "ADDRESS", env = "TIERFEED_MANAGER")]
+    pub(crate) manager: Option<Address>,
+    /// The file with the token of the job [default: $TIERFEED_TOKEN, else a new one, in the run directory].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// How long a process waits for node 0, or for the agent of its node, which may have to index the dataset
+    /// first.
+    #[arg(long, value_name = "TIME", default_value = "10 min")]
+    pub(crate) wait: Nanoseconds,
+}
 
 /// The node that holds the manager.
 const FIRST: NodeId = NodeId(0);

@@ -1,8 +1,9 @@
 //! `tierfeed status`.
 
-use std::{fmt::Write as _, fs};
+use std::{fmt::Write as _, fs, path::PathBuf};
 
 use anyhow::{Context, anyhow};
+use clap::Args;
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_resource_gatherer::available::{DiskSpace, NodeFree};
 use tierfeed_runtime::{
@@ -17,12 +18,30 @@ use tierfeed_runtime::{
     run_dir::rendezvous::Rendezvous,
 };
 
-use crate::{
-    arguments::{Reach, Status},
-    environment,
-    failure::Failure,
-    output,
-};
+use crate::{environment, failure::Failure, output};
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+    /// Prints the status as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How to reach the manager of a job.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Reach {
+    /// Where the manager is, as HOST:PORT or unix:PATH [default: as the run directory says].
+    #[arg(long, value_name = "ADDRESS", env = "TIERFEED_MANAGER")]
+    pub(crate) manager: Option<Address>,
+    /// The file with the token of the job [default: $TIERFEED_TOKEN, else token in the run directory].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The run directory [default: the newest live one below .tierfeed].
+    #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+}
 
 pub(crate) fn run(arguments: &Status) -> Result<(), Failure> {
     let status = super::runtime()?.block_on(async {

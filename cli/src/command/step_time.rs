@@ -8,10 +8,23 @@ use std::{
 };
 
 use anyhow::Context;
+use clap::Args;
 use tierfeed_core::units::Nanoseconds;
 use tierfeed_workload_analyzer::{Job, demand::Observed};
 
-use crate::{arguments::Steps, environment, failure::Failure};
+use crate::{environment, failure::Failure};
+
+/// How long a training step computes.
+#[derive(Debug, Args)]
+pub(crate) struct Steps {
+    /// How long a training step computes [default: as the job file says, else as the newest run below
+    /// .tierfeed/runs observed it].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) step_time: Option<Nanoseconds>,
+    /// The report.json of an earlier run of the job: its step time is taken instead of the job's.
+    #[arg(long, value_name = "FILE", conflicts_with = "step_time")]
+    pub(crate) observed: Option<PathBuf>,
+}
 
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
+use clap::Args;
 use console::Term;
 use nix::sys::signal::Signal::{SIGSTOP, SIGTSTP};
 use tierfeed_core::units::Nanoseconds;
@@ -26,13 +27,20 @@ use tokio::{
     time::sleep,
 };
 
-use super::status;
-use crate::{
-    arguments::{Reach, Top},
-    environment,
-    failure::Failure,
-    observed,
-};
+use super::status::{self, Reach};
+use crate::{environment, failure::Failure, observed};
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+    /// Time between two frames.
+    #[arg(long, value_name = "TIME", default_value = "1 s")]
+    pub(crate) interval: Nanoseconds,
+    /// Ends after so many frames [default: when it is stopped, or the job is over].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) frames: Option<u64>,
+}
 
 /// At a shorter interval the snapshots themselves would dominate.
 const INTERVAL_MIN: Nanoseconds = Nanoseconds(100_000_000);

@@ -18,12 +18,12 @@ use tierfeed_workload_analyzer::job::{
 };
 
 use super::{
+    Init,
     questions::Questions,
     script::{Key, Script},
     surroundings::{Surroundings, joined},
 };
 use crate::{
-    arguments::Init,
     command::dataset_keys::{dataset_keys, option, refused},
     failure::Failure,
     output,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use tierfeed_core::{
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds, whole},
@@ -11,7 +12,18 @@ use tierfeed_resource_gatherer::{
     report::{self, Tier},
 };
 
-use crate::{arguments::ProbeTiers, command::tiers, environment, failure::Failure};
+use crate::{command::tiers, environment, failure::Failure};
+
+/// When the tiers are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProbeTiers {
+    /// If there is no report, or the host has changed since.
+    Auto,
+    /// In any case; within 30 s.
+    Always,
+    /// Not; the job file then has no figures.
+    Never,
+}
 
 #[derive(Debug)]
 pub(super) struct Figures {

@@ -14,8 +14,8 @@ use tierfeed_core::{
 use tierfeed_runtime::predict::{Nodes, Prediction};
 use tierfeed_workload_analyzer::cost::{self, Bill, Planned, Prefetched, Prices, Usage};
 
-use super::{PlanInputs, simulate::predict};
-use crate::{arguments::Plan, command::machine::MachineName, failure::Failure, output};
+use super::{Plan, PlanInputs, simulate::predict};
+use crate::{command::machine::MachineName, failure::Failure, output};
 
 #[derive(Serialize)]
 struct Document<'a> {

@@ -13,7 +13,8 @@ use tierfeed_core::{
 };
 use tierfeed_runtime::{layout::Layout, predict::Nodes};
 
-use crate::{arguments::Plan, failure::Failure, jobs::SizedJob, output};
+use super::Plan;
+use crate::{failure::Failure, jobs::SizedJob, output};
 
 /// Prints the order of the whole job, or of the requested node.
 pub(super) fn order(arguments: &Plan, sized: &SizedJob) -> Result<(), Failure> {

@@ -5,9 +5,8 @@ use std::path::Path;
 use tierfeed_core::{fleet::schedule::Figures, units::Nanoseconds};
 use tierfeed_runtime::{predict::replay::Recorded, run_dir::RunDir};
 
-use crate::{
-    arguments::Plan, command::analyze::cold_speed, failure::Failure, jobs::SizedJob, output,
-};
+use super::Plan;
+use crate::{command::analyze::cold_speed, failure::Failure, jobs::SizedJob, output};
 
 /// The exit code of a replay that decides otherwise than the run.
 const DIFFERS: u8 = 1;

@@ -6,8 +6,8 @@ use tierfeed_runtime::{
     schedule::{self, ScheduleInputs},
 };
 
+use super::Plan;
 use crate::{
-    arguments::Plan,
     command::machine::{Machine, MachineName},
     failure::Failure,
     jobs::SizedJob,

@@ -21,9 +21,8 @@ use tierfeed_core::{
 };
 use tierfeed_runtime::predict::{Prediction, wear::Wear};
 
-use super::{PlanInputs, table};
+use super::{Plan, PlanInputs, table};
 use crate::{
-    arguments::Plan,
     command::{self, machine::MachineName},
     failure::Failure,
     output,

@@ -3,24 +3,52 @@
 use std::{ops::ControlFlow, sync::atomic::Ordering};
 
 use anyhow::anyhow;
+use clap::Args;
 use serde::Serialize;
 use tierfeed_core::{
     retention::policy,
     simulator::whole_job::{Change, ChangeKind},
     tier::Speed,
+    units::{BytesPerSecond, Nanoseconds},
 };
 use tierfeed_runtime::predict::{
     UNLIMITED,
-    whole_job::{SharedLinks, WholeJobPlan},
+    whole_job::{Moment, SharedLinks, WholeJobPlan},
 };
 
-use super::{PlanInputs, simulate};
+use super::{Plan, PlanInputs, simulate};
 use crate::{
-    arguments::Plan,
     command::{self, machine::MachineName},
     failure::Failure,
     output,
 };
+
+/// All nodes of a job at once.
+#[derive(Debug, Args)]
+pub(crate) struct Fleet {
+    /// Predicts all nodes of a job with `policy: partitioned` together, step by step: what each reads from
+    /// which other and cold, and how long all wait for the slowest.
+    #[arg(long, requires = "simulate", conflicts_with_all = ["epoch", "node", "all_nodes", "dump",
+          "schedule", "replay", "cost"])]
+    pub(crate) whole_job: bool,
+    /// Loses the agents of these nodes, such as 17@1 in the middle of epoch 1, or 17@1:20 before step 20 of it.
+    /// Their trainers read on from the cold store.
+    #[arg(long, value_name = "NODE@EPOCH", value_delimiter = ',', requires = "whole_job")]
+    pub(crate) lose: Vec<Moment>,
+    /// Lets these nodes come back with empty tiers, after they were lost.
+    #[arg(long, value_name = "NODE@EPOCH", value_delimiter = ',', requires = "lose")]
+    pub(crate) rejoin: Vec<Moment>,
+    /// The network of each node, in each direction, such as "10 GB/s" [default: unlimited].
+    #[arg(long, value_name = "RATE", requires = "whole_job")]
+    pub(crate) network_bandwidth: Option<BytesPerSecond>,
+    /// The time in which a node answers another [default: none].
+    #[arg(long, value_name = "TIME", requires = "whole_job")]
+    pub(crate) network_latency: Option<Nanoseconds>,
+    /// What the cold store gives to all nodes together; --cold-bandwidth is what it gives to one
+    /// [default: unlimited].
+    #[arg(long, value_name = "RATE", requires = "whole_job")]
+    pub(crate) store_bandwidth: Option<BytesPerSecond>,
+}
 
 #[derive(Serialize)]
 struct Document<'a> {

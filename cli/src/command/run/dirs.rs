@@ -10,9 +10,8 @@ use tierfeed_core::fleet::launch::{Identity, ProcessPlacement, Task};
 use tierfeed_runtime::run_dir::RunDir;
 use tierfeed_workload_analyzer::Job;
 
-use super::{FIRST, meeting};
+use super::{FIRST, Run, meeting};
 use crate::{
-    arguments::Run,
     environment::{self, RunName},
     failure::Failure,
 };

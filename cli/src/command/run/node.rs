@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, pin::pin, time::Duration};
 
+use clap::ValueEnum;
 use nix::unistd::gethostname;
 use tierfeed_core::{
     fleet::{
@@ -19,7 +20,7 @@ use tierfeed_workload_analyzer::Job;
 use tokio::time::timeout;
 
 use super::{
-    Dirs, FIRST, Ranks,
+    Dirs, FIRST, Ranks, Run,
     control::{Control, JobEnd, OTHERS_END_AFTER_SIGNAL, OTHERS_END_WITHIN},
     finished,
     meeting::{Meeting, share_index, typed},
@@ -28,7 +29,6 @@ use super::{
     trainer_variables,
 };
 use crate::{
-    arguments::{Launch, Run},
     command, deadline,
     ending::Ending,
     environment,
@@ -39,6 +39,14 @@ use crate::{
     processes::{self, MeetingPlace},
     signals::Signals,
 };
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Launch {
+    /// Once; it starts its ranks itself, as torchrun does.
+    Once,
+    /// Once for each local rank, with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on set.
+    PerRank,
+}
 
 /// How often the agent says that it still waits, for ranks or other nodes.
 const SAID_EVERY: Duration = Duration::from_secs(30);

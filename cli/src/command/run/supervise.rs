@@ -24,9 +24,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::exit;
+use super::{Run, exit};
 use crate::{
-    arguments::Run,
     command::{self, expansion},
     deadline,
     ending::{Ending, RankEnd},

@@ -27,9 +27,8 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 
-use super::{ANOTHER_ENDS_WITHIN, Dirs, Ranks, exit, meeting, trainer_variables};
+use super::{ANOTHER_ENDS_WITHIN, Dirs, Ranks, Run, exit, meeting, trainer_variables};
 use crate::{
-    arguments::Run,
     command, deadline,
     ending::{Ending, RankEnd},
     failure::Failure,
