@@ -39,21 +39,14 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 use tierfeed_runtime::{
-    agent::ObserveSettings, observe::metrics::Network, run_dir::RunDir, shutdown,
-    transport::token::Token,
+    observe::metrics::Network, run_dir::RunDir, shutdown, transport::token::Token,
 };
 
-use crate::{deadline, failure::Failure};
-
-/// How an agent is watched.
-#[derive(Debug, Args)]
-pub(crate) struct Observe {
-    #[command(flatten)]
-    pub(crate) metrics: Metrics,
-    /// Writes a trace of the run for Perfetto into this file when it ends.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Option<PathBuf>,
-}
+use crate::{
+    deadline,
+    failure::Failure,
+    signals::{Signals, TERMINATION},
+};
 
 /// Metrics on the network.
 #[derive(Debug, Args)]
@@ -96,16 +89,6 @@ fn finish<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failur
     outcome
 }
 
-/// `token` is that of the job, if it has one.
-fn observe(
-    wish: &Observe,
-    token: Option<&Token>,
-    run_dir: &RunDir,
-) -> Result<ObserveSettings, Failure> {
-    let metrics = metrics_network(&wish.metrics, token, run_dir)?;
-    Ok(ObserveSettings { metrics, trace: wish.trace.clone() })
-}
-
 /// The network address of metrics, if one was given, and its token: the user's, else one derived from the
 /// token of the job, which is the same on all its nodes, else a new one.
 fn metrics_network(
@@ -118,12 +101,11 @@ fn metrics_network(
         let token = Token::load(file).map_err(Failure::input)?;
         return Ok(Some(Network { address, token }));
     }
-    let token = token.map_or_else(Token::generate, |token| Ok(token.derive(b"metrics")));
-    let token = token.map_err(Failure::work)?;
+    let token = token.map_or_else(Token::generate, |token| Ok(token.derive(b"metrics")))?;
     let path = run_dir.metrics_token();
     match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Failure::work(error)),
-        _ => token.save(&path).map_err(Failure::work)?,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => token.save(&path)?,
     }
     tracing::info!(token_file = %path.display(), "the token of those who ask for metrics");
     Ok(Some(Network { address, token }))
@@ -132,20 +114,12 @@ fn metrics_network(
 /// A flag that a termination signal sets, for work that checks it between its parts. From now on no such
 /// signal kills the process.
 fn ended_by_user(runtime: &tokio::runtime::Runtime) -> Result<Arc<AtomicBool>, Failure> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let listen = || -> io::Result<_> {
-        let _inside = runtime.enter();
-        Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
-    };
-    let (mut interrupts, mut terminations) =
-        listen().context("cannot listen for signals").map_err(Failure::Work)?;
+    let _inside = runtime.enter();
+    let mut signals = Signals::listen(&TERMINATION).context("cannot listen for signals")?;
     let is_ended = Arc::new(AtomicBool::new(false));
     let flag = is_ended.clone();
     runtime.spawn(async move {
-        tokio::select! {
-            _ = interrupts.recv() => {}
-            _ = terminations.recv() => {}
-        }
+        signals.next().await;
         flag.store(true, Ordering::Relaxed);
     });
     Ok(is_ended)
@@ -153,14 +127,9 @@ fn ended_by_user(runtime: &tokio::runtime::Runtime) -> Result<Arc<AtomicBool>, F
 
 /// Pulls `trigger` on a termination signal, and starts the deadline of this process.
 async fn end_on_signal(trigger: shutdown::Trigger) -> io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut interrupts = signal(SignalKind::interrupt())?;
-    let mut terminations = signal(SignalKind::terminate())?;
+    let mut signals = Signals::listen(&TERMINATION)?;
     loop {
-        tokio::select! {
-            _ = interrupts.recv() => {}
-            _ = terminations.recv() => {}
-        }
+        signals.next().await;
         deadline::start(deadline::ENDS_WITHIN);
         trigger.pull();
     }

@@ -2,7 +2,6 @@
 //! hangs: in a read of a lost store, on a connection to a lost host, at a lock, at a full pipe.
 
 use std::{
-    io,
     sync::{Once, mpsc},
     thread::Builder,
     time::Duration,
@@ -12,11 +11,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    task::JoinSet,
-    time::Instant,
-};
+use tokio::time::Instant;
 
 /// How long a process may take to end by itself: from the signal on, or from when an agent stops serving.
 pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(9);
@@ -50,22 +45,6 @@ pub(crate) async fn reached(time: Option<Instant>) {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
-}
-
-/// From now on a termination signal starts the deadline `patience` and has no other effect. Must be called
-/// within a tokio runtime.
-pub(crate) fn on_signal(patience: Duration) -> io::Result<JoinSet<()>> {
-    let mut interrupts = signal(SignalKind::interrupt())?;
-    let mut terminations = signal(SignalKind::terminate())?;
-    let mut task = JoinSet::new();
-    task.spawn(async move {
-        tokio::select! {
-            _ = interrupts.recv() => {}
-            _ = terminations.recv() => {}
-        }
-        start(patience);
-    });
-    Ok(task)
 }
 
 fn end_after(patience: Duration) {

@@ -4,13 +4,12 @@
 use std::{
     collections::BTreeMap,
     env, fs,
-    os::unix::process::parent_id,
     path::{self, Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, anyhow};
-use nix::unistd::gethostname;
+use nix::unistd::{Pid, gethostname};
 use tierfeed_core::{
     fleet::launch::{self, Identity, Launcher},
     units::Bytes,
@@ -25,8 +24,6 @@ use tierfeed_runtime::{
     run_dir::{self, RunDir, history},
     transport::token::Token,
 };
-
-use tierfeed_transform::worker_process::Program;
 
 use crate::failure::Failure;
 
@@ -109,11 +106,6 @@ pub(crate) fn identity(variables: &BTreeMap<String, String>) -> Result<Identity,
 
 pub(crate) fn exe() -> anyhow::Result<PathBuf> {
     env::current_exe().context("cannot find out which program this is")
-}
-
-/// The program that makes rows of samples: this one.
-pub(crate) fn transform_worker() -> Result<Program, Failure> {
-    exe().map(Program::tierfeed).map_err(Failure::Work)
 }
 
 /// The directory of a manager that starts now: the given one, else one that only it has.
@@ -232,7 +224,7 @@ const ANCESTORS_MAX: usize = 64;
 fn started_by() -> Option<String> {
     let marked =
         OF_ANCESTOR.into_iter().find_map(|name| Some(format!("{name}={}", variable(name)?)))?;
-    let mut process = parent_id();
+    let mut process = Pid::parent();
     for _ in 0..ANCESTORS_MAX {
         let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
         let (parent, started) = parent_and_start(process)?;
@@ -247,15 +239,16 @@ fn started_by() -> Option<String> {
     None
 }
 
-/// The parent of a process, and when it was started, in ticks since the host was.
-fn parent_and_start(process: u32) -> Option<(u32, u64)> {
+/// The parent of a process, and when it was started, in ticks since the host was. `None` once it is gone.
+pub(crate) fn parent_and_start(process: Pid) -> Option<(Pid, u64)> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // Behind the name, which may have blanks and brackets: state, parent, and 18 fields later the start.
     let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    Some((fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?))
+    let parent = fields.get(1)?.parse().ok().map(Pid::from_raw)?;
+    Some((parent, fields.get(19)?.parse().ok()?))
 }
 
-pub(crate) fn age_of(process: u32) -> Option<Duration> {
+pub(crate) fn age_of(process: Pid) -> Option<Duration> {
     let (_, started) = parent_and_start(process)?;
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;

@@ -1,4 +1,6 @@
 //! The failures of commands: message and exit code.
+//!
+//! An error that `?` passes on is one of the work; a wrong input is named as such where it is found.
 
 use std::{
     os::unix::process::ExitStatusExt,
@@ -15,6 +17,12 @@ pub(crate) enum Failure {
     Work(anyhow::Error),
     /// The command that this process started failed: its exit code, which is passed on, and a message.
     Passed(u8, Option<anyhow::Error>),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Work(error.into())
+    }
 }
 
 impl Failure {

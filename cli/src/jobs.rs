@@ -64,9 +64,7 @@ impl JobFile {
     }
 
     pub(crate) fn saved(self, path: PathBuf) -> Result<Self, Failure> {
-        fs::write(&path, &self.text)
-            .with_context(|| format!("{}", path.display()))
-            .map_err(Failure::Work)?;
+        fs::write(&path, &self.text).with_context(|| format!("{}", path.display()))?;
         Ok(Self { path, ..self })
     }
 
@@ -85,17 +83,12 @@ impl JobFile {
     }
 }
 
+/// A job with the indexes of its datasets, for its manager, and for an agent in the same process, which then does
+/// not ask the manager for it.
 #[derive(Debug)]
 pub(crate) struct IndexedJob {
-    pub(crate) job: Arc<Job>,
-    text: JobText,
-    start_marker: PathBuf,
-    schedule_log: PathBuf,
-    memberships: PathBuf,
-    index_file: PathBuf,
-    catalog: Catalog,
-    order: Spec,
-    inputs: ScheduleInputs,
+    pub(crate) manager: manager::Settings,
+    pub(crate) loaded: LoadedJob,
 }
 
 /// A job with the sizes of its samples, from an index or from `dataset.described`.
@@ -198,17 +191,17 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failur
         further_fingerprints: catalog.further().iter().map(|it| it.fingerprint()).collect(),
         world: job.world,
     };
-    Ok(IndexedJob {
-        job,
-        text,
-        start_marker: run_dir.start_marker(),
+    let manager = manager::Settings {
+        job: text.clone(),
+        fleet: fleet::Settings { order, policy: job.policy, lost_after: LOST_AFTER },
+        inputs,
+        meeting_port: 0,
+        index: index_file,
+        start_marker: note,
         schedule_log: run_dir.schedule_log(),
         memberships: run_dir.memberships(),
-        index_file,
-        catalog,
-        order,
-        inputs,
-    })
+    };
+    Ok(IndexedJob { manager, loaded: LoadedJob { text, job, catalog } })
 }
 
 fn sums(catalog: &Catalog) -> (Sizes, Vec<Sizes>) {
@@ -295,29 +288,4 @@ fn placed(file: &JobFile, keys: &[&str], error: DatasetError) -> Failure {
     }
     let LocatedError { file, line, source } = file.placed(keys, error);
     Failure::Input(anyhow!("{}:{line}: {}: {source}", file.display(), keys.join(".")))
-}
-
-impl IndexedJob {
-    pub(crate) fn manager(&self) -> manager::Settings {
-        manager::Settings {
-            job: self.text.clone(),
-            fleet: fleet::Settings {
-                order: self.order,
-                policy: self.job.policy,
-                lost_after: LOST_AFTER,
-            },
-            inputs: self.inputs.clone(),
-            meeting_port: 0,
-            index: self.index_file.clone(),
-            start_marker: self.start_marker.clone(),
-            schedule_log: self.schedule_log.clone(),
-            memberships: self.memberships.clone(),
-        }
-    }
-
-    /// The job for an agent in this process, which then does not ask its manager for it.
-    pub(crate) fn loaded(&self) -> LoadedJob {
-        let (text, job, catalog) = (self.text.clone(), self.job.clone(), self.catalog.clone());
-        LoadedJob { text, job, catalog }
-    }
 }

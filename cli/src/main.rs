@@ -11,23 +11,15 @@
 
 mod command;
 mod deadline;
-mod embedder;
-mod ending;
 mod environment;
 mod failure;
 mod jobs;
-mod launcher;
-mod left_behind;
 mod nodes_report;
 mod observed;
 mod output;
 mod panics;
-mod processes;
 mod program;
 mod signals;
-mod supervisor;
-mod trainers;
-mod words;
 
 use std::process::ExitCode;
 

@@ -10,32 +10,21 @@ pub(crate) struct NodesReport {
     pub(crate) file: PathBuf,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NodesError(String);
-
-impl fmt::Display for NodesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(list) = self;
-        write!(
-            f,
-            "`{list}` is no list of nodes; write it as 0-3,8=FILE, the lower number of a range first"
-        )
-    }
-}
-
-impl std::error::Error for NodesError {}
-
 impl FromStr for NodesReport {
-    type Err = NodesError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, NodesError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let is_list = |list: &str| {
             !list.is_empty() && list.chars().all(|it| it.is_ascii_digit() || "-,".contains(it))
         };
         let Some((list, file)) = text.split_once('=').filter(|(list, _)| is_list(list)) else {
             return Ok(Self { nodes: None, file: text.into() });
         };
-        let wrong = || NodesError(list.to_owned());
+        let wrong = || {
+            format!(
+                "`{list}` is no list of nodes; write it as 0-3,8=FILE, the lower number of a range first"
+            )
+        };
         let range = |text: &str| {
             let (from, to) = text.split_once('-').unwrap_or((text, text));
             let (from, to) = (from.parse::<u32>().ok()?, to.parse::<u32>().ok()?);
@@ -95,7 +84,7 @@ mod tests {
     #[test]
     fn a_list_that_is_none_is_refused() {
         for list in ["3-1=x", "-=x", "1,,2=x", "1-2-3=x", "99999999999=x"] {
-            let error = list.parse::<NodesReport>().unwrap_err().to_string();
+            let error = list.parse::<NodesReport>().unwrap_err();
             assert!(error.contains("0-3,8=FILE"), "{list}: {error}");
         }
     }

@@ -81,8 +81,18 @@ fn is_colourful(is_terminal: bool, terminal: &Terminal) -> bool {
 }
 
 pub(crate) fn json(document: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(document).map_err(Failure::work)?;
+    let text = serde_json::to_string_pretty(document)?;
     lines(&text)
+}
+
+/// One document stands alone, several are a list.
+pub(crate) fn json_of_each(
+    documents: impl IntoIterator<Item = impl Serialize>,
+) -> Result<(), Failure> {
+    match documents.into_iter().collect::<Vec<_>>().as_slice() {
+        [only] => json(only),
+        all => json(&all),
+    }
 }
 
 pub(crate) fn lines(text: &str) -> Result<(), Failure> {

@@ -19,6 +19,8 @@ use tokio::{
 
 use crate::environment;
 
+pub(crate) const TERMINATION: [Signal; 2] = [Signal::SIGINT, Signal::SIGTERM];
+
 pub(crate) const ENDING: [Signal; 4] =
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 

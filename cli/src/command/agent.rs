@@ -1,17 +1,20 @@
 //! `tierfeed agent`.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::Args;
 use tierfeed_core::fleet::launch::NODE_ARGUMENT;
 use tierfeed_runtime::{
-    agent::{self, Settings},
+    agent::{self, ObserveSettings, Settings},
     rpc::client::Address,
+    run_dir::RunDir,
     shutdown,
+    transport::token::Token,
 };
+use tierfeed_transform::worker_process::Program;
 
 use super::{
-    Observe,
+    Metrics,
     run::{Told, of_agent, summarize},
 };
 use crate::{deadline, environment, failure::Failure, panics};
@@ -37,6 +40,16 @@ pub(crate) struct Agent {
     pub(crate) observe: Observe,
 }
 
+/// How an agent is watched.
+#[derive(Debug, Args)]
+pub(crate) struct Observe {
+    #[command(flatten)]
+    pub(crate) metrics: Metrics,
+    /// Writes a trace of the run for Perfetto into this file when it ends.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+}
+
 pub(crate) fn run(arguments: Agent) -> Result<(), Failure> {
     panics::end_this_process();
     panics::arm_drill();
@@ -46,22 +59,7 @@ pub(crate) fn run(arguments: Agent) -> Result<(), Failure> {
     let run_dir = environment::agent_run_dir(arguments.run_dir, &identity)?;
     let token = environment::token(arguments.token_file.as_deref(), Some(&run_dir))?;
     let report_path = run_dir.report();
-    let observe = super::observe(&arguments.observe, token.as_ref(), &run_dir)?;
-    let (manager, tiers_report) = (arguments.manager, environment::tiers_report(None).ok());
-    let settings = Settings {
-        manager,
-        token,
-        launch,
-        job: None,
-        run_dir,
-        tiers_report,
-        calibration: None,
-        observe,
-        memory: environment::job_memory(),
-        transform_worker: environment::transform_worker()?,
-        image_sizes: environment::image_sizes(),
-        measured_transforms: environment::measured_transforms(),
-    };
+    let settings = settings(arguments.manager, token, launch, run_dir, &arguments.observe)?;
     let report = super::finish(async {
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));
@@ -80,4 +78,29 @@ pub(crate) fn run(arguments: Agent) -> Result<(), Failure> {
         summarize(&report, &report_path, Told::Lines);
     }
     Ok(())
+}
+
+/// The settings of an agent that asks its manager for the job.
+pub(super) fn settings(
+    manager: Address,
+    token: Option<Token>,
+    launch: BTreeMap<String, String>,
+    run_dir: RunDir,
+    observe: &Observe,
+) -> Result<Settings, Failure> {
+    let metrics = super::metrics_network(&observe.metrics, token.as_ref(), &run_dir)?;
+    Ok(Settings {
+        observe: ObserveSettings { metrics, trace: observe.trace.clone() },
+        manager,
+        token,
+        launch,
+        job: None,
+        run_dir,
+        tiers_report: environment::tiers_report(None).ok(),
+        calibration: None,
+        memory: environment::job_memory(),
+        transform_worker: environment::exe().map(Program::tierfeed)?,
+        image_sizes: environment::image_sizes(),
+        measured_transforms: environment::measured_transforms(),
+    })
 }

@@ -1,6 +1,9 @@
 //! `tierfeed analyze`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use serde::Serialize;
@@ -70,11 +73,11 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<&'a MachineName>,
     demand: &'a Demand,
-    analysis: &'a Analysis,
+    analysis: Analysis,
     #[serde(skip_serializing_if = "Option::is_none")]
     observed: Option<Observed>,
-    verdict: &'a Verdict,
-    advice: &'a [Advice],
+    verdict: Verdict,
+    advice: Vec<Advice>,
     emulated_tiers: Vec<&'static str>,
     /// Whether the dataset is only described in the job file.
     dataset_described: bool,
@@ -106,80 +109,53 @@ fn run_job(arguments: &Analyze, path: &Path) -> Result<(), Failure> {
         let analysis = Analysis::of(job, &sums, &demand, free);
         let cold = cold_speed(job, &arguments.cold, &layout.cold);
         let supply = supply(job, &layout, &analysis, machine.measured(), cold);
-        let verdict = demand::verdict(&demand, &supply);
-        let advice = demand::advice(&demand, &supply);
-        let cold = measured_cold(job, &arguments.cold, &layout.cold);
-        Ok(Case { machine, layout, analysis, verdict, advice, cold })
+        let document = Document {
+            job: &job.name,
+            machine: machine.name.as_ref(),
+            demand: &demand,
+            analysis,
+            observed,
+            verdict: demand::verdict(&demand, &supply),
+            advice: demand::advice(&demand, &supply),
+            emulated_tiers: emulated(&layout),
+            dataset_described: job.described.is_some(),
+        };
+        Ok((document, layout))
     });
     let cases = cases.collect::<Result<Vec<_>, Failure>>()?;
     if arguments.json {
-        let documents: Vec<_> =
-            cases.iter().map(|it| it.document(job, &demand, observed)).collect();
-        return match documents.as_slice() {
-            [only] => output::json(only),
-            all => output::json(&all),
-        };
+        return output::json_of_each(cases.iter().map(|(document, _)| document));
     }
-    cases.iter().try_for_each(|case| case.print(job, &demand, &step_time))
+    let observed = step_time.note();
+    cases.iter().try_for_each(|(document, layout)| {
+        let cold = measured_cold(job, &arguments.cold, &layout.cold);
+        print(document, &layout.unused_tiers(job), observed.as_deref(), cold)
+    })
 }
 
-/// A job on one kind of machine.
-struct Case<'a> {
-    machine: &'a Machine,
-    layout: Layout,
-    analysis: Analysis,
-    verdict: Verdict,
-    advice: Vec<Advice>,
-    /// A note about the speed of the cold store.
+fn print(
+    document: &Document<'_>,
+    unused: &[impl fmt::Display],
+    observed: Option<&str>,
     cold: Option<String>,
-}
-
-impl Case<'_> {
-    fn document<'a>(
-        &'a self,
-        job: &'a Job,
-        demand: &'a Demand,
-        observed: Option<Observed>,
-    ) -> Document<'a> {
-        Document {
-            job: &job.name,
-            machine: self.machine.name.as_ref(),
-            demand,
-            analysis: &self.analysis,
-            observed,
-            verdict: &self.verdict,
-            advice: &self.advice,
-            emulated_tiers: emulated(&self.layout),
-            dataset_described: job.described.is_some(),
-        }
+) -> Result<(), Failure> {
+    let titled = |title: &str, text: &dyn fmt::Display| format!("{title:<20}{text}");
+    let Document { demand, verdict, .. } = document;
+    let mut parts = Vec::new();
+    parts.extend(document.machine.map(|name| titled("machine", &name.text())));
+    parts.push(demand::summary(demand, verdict, &document.advice));
+    parts.extend(unused.iter().map(|it| titled("warning", it)));
+    parts.push(analysis::table(&document.analysis));
+    parts.push(demand::table(demand, verdict));
+    parts.extend(observed.map(|observed| titled("observed", &observed)));
+    if document.dataset_described {
+        parts.push(titled("note", &"the dataset is described, not here"));
     }
-
-    fn print(&self, job: &Job, demand: &Demand, step_time: &StepTime) -> Result<(), Failure> {
-        let Self { machine, layout, analysis, verdict, advice, cold } = self;
-        if let Some(name) = &machine.name {
-            output::lines(&format!("{:<20}{}", "machine", name.text()))?;
-        }
-        output::lines(&demand::summary(demand, verdict, advice))?;
-        layout
-            .unused_tiers(job)
-            .iter()
-            .try_for_each(|it| output::lines(&format!("{:<20}{it}", "warning")))?;
-        output::lines(&analysis::table(analysis))?;
-        output::lines(&demand::table(demand, verdict))?;
-        if let Some(observed) = step_time.note() {
-            output::lines(&format!("{:<20}{observed}", "observed"))?;
-        }
-        if job.described.is_some() {
-            output::lines(&format!("{:<20}the dataset is described, not here", "note"))?;
-        }
-        if let Some(note) = cold {
-            output::lines(&format!("{:<20}{note}", "note"))?;
-        }
-        match emulated(layout).as_slice() {
-            [] => Ok(()),
-            names => output::lines(&format!("{:<20}{}", "emulated", names.join(", "))),
-        }
+    parts.extend(cold.map(|note| titled("note", &note)));
+    if !document.emulated_tiers.is_empty() {
+        parts.push(titled("emulated", &document.emulated_tiers.join(", ")));
     }
+    parts.iter().try_for_each(|part| output::lines(part))
 }
 
 /// The supply of the tiers: speeds imposed by the job, else measured; main memory without what the job itself

@@ -17,13 +17,14 @@ use anyhow::anyhow;
 use clap::Subcommand;
 use serde::{Deserialize, de::DeserializeOwned};
 use tierfeed_core::fleet::launch::{Identity, LaunchMismatch};
-use tierfeed_dataset::{Catalog, Dataset, Index, source::Location};
+use tierfeed_dataset::{Catalog, Dataset, Index};
 use tierfeed_runtime::{agent::briefing, dataset::further_index};
 use tierfeed_workload_analyzer::{
     Job,
     job::keys::{DatasetKeys, KeyError},
 };
 
+use super::dataset_keys;
 use crate::{failure::Failure, output};
 
 /// What the Python package leaves to a process of its own.
@@ -108,7 +109,7 @@ fn brief(trainer: Trainer) -> Result<(), Failure> {
     }
     let ahead = job.staged_batches();
     let briefing = briefing::of(&job, rank, order, &catalog, index_path, ahead);
-    output::lines(&serde_json::to_string(&briefing).map_err(Failure::work)?)
+    output::lines(&serde_json::to_string(&briefing)?)
 }
 
 fn path_of(bytes: Vec<u8>) -> PathBuf {
@@ -117,7 +118,8 @@ fn path_of(bytes: Vec<u8>) -> PathBuf {
 
 fn index(wish: IndexRequest) -> Result<(), Failure> {
     let here = path::absolute(".").map_err(Failure::input)?;
-    let dataset = dataset(wish.source, &wish.keys, &here).map_err(|error| wrong_key(&error))?;
+    let dataset = dataset_keys::dataset(&path_of(wish.source), &wish.keys, &here);
+    let dataset = dataset.map_err(|error| wrong_key(&error))?;
     let output = path_of(wish.output);
     let previous = Index::read(&output).ok();
     let index = Index::build(&dataset, previous.as_ref(), &mut |_| ()).map_err(Failure::input)?;
@@ -126,15 +128,6 @@ fn index(wish: IndexRequest) -> Result<(), Failure> {
         output::lines(warning)?;
     }
     index.save(&output).map_err(Failure::input)
-}
-
-/// Relative paths start at `here`. A URL is UTF-8, a path need not be.
-fn dataset(source: Vec<u8>, keys: &DatasetKeys, here: &Path) -> Result<Dataset, KeyError> {
-    let source = match String::from_utf8(source) {
-        Ok(source) => DatasetKeys { source, ..keys.clone() }.location(here)?,
-        Err(bytes) => Location::Path(here.join(path_of(bytes.into_bytes()))),
-    };
-    Ok(Dataset::new(source, keys.format(here)?).picking(keys.picked(here)?))
 }
 
 fn wrong_key(error: &KeyError) -> Failure {

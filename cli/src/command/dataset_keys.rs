@@ -1,6 +1,9 @@
 //! The keys of a dataset as options of a command, and what is wrong with them by the names of the options.
 
+use std::path::Path;
+
 use clap::Args;
+use tierfeed_dataset::{Dataset, source::Location};
 use tierfeed_workload_analyzer::job::{
     KeyConflict,
     keys::{DatasetKeys, KeyError},
@@ -86,6 +89,15 @@ pub(super) fn dataset_keys(
         columns: list(&options.column),
         dataset: options.dataset.clone(),
     }
+}
+
+/// The dataset at `source` that `keys` describe, whose paths start at `here`. A URL is UTF-8, a path need not be.
+pub(super) fn dataset(source: &Path, keys: &DatasetKeys, here: &Path) -> Result<Dataset, KeyError> {
+    let location = match source.to_str() {
+        Some(source) => DatasetKeys { source: source.to_owned(), ..keys.clone() }.location(here)?,
+        None => Location::Path(here.join(source)),
+    };
+    Ok(Dataset::new(location, keys.format(here)?).picking(keys.picked(here)?))
 }
 
 pub(super) fn refused(error: KeyError) -> Failure {

@@ -2,11 +2,7 @@
 
 mod transform_worker;
 
-use std::{
-    fmt::Write as _,
-    io::{self, IsTerminal},
-    path::PathBuf,
-};
+use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
@@ -14,6 +10,7 @@ use serde::Serialize;
 use tierfeed_resource_gatherer::{
     Sysroot,
     doctor::{self, Facts, Finding, State},
+    report::Style,
 };
 
 use crate::{failure::Failure, output};
@@ -48,12 +45,6 @@ struct Count {
     missing: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Colour {
-    On,
-    Off,
-}
-
 pub(crate) fn run(arguments: &Doctor) -> Result<(), Failure> {
     if let Some(missing) = arguments.path.iter().find(|path| !path.exists()) {
         return Err(Failure::Input(anyhow!(
@@ -61,7 +52,7 @@ pub(crate) fn run(arguments: &Doctor) -> Result<(), Failure> {
             missing.display()
         )));
     }
-    let facts = Facts::gather(Sysroot::live()).map_err(Failure::work)?;
+    let facts = Facts::gather(Sysroot::live())?;
     let facts = facts.with_transform_worker(transform_worker::look());
     let facts = match arguments.path.as_slice() {
         [] => facts,
@@ -78,8 +69,7 @@ pub(crate) fn run(arguments: &Doctor) -> Result<(), Failure> {
             findings: &findings,
         })?;
     } else {
-        let colour = if io::stdout().is_terminal() { Colour::On } else { Colour::Off };
-        output::lines(&table(&findings, count, colour))?;
+        output::lines(&table(&findings, count, output::style()))?;
     }
     match count.missing {
         missing if arguments.strict && missing > 0 => {
@@ -96,14 +86,12 @@ impl Count {
     }
 }
 
-fn table(findings: &[Finding], count: Count, colour: Colour) -> String {
+fn table(findings: &[Finding], count: Count, style: Style) -> String {
     let width = findings.iter().map(|finding| finding.subject.len()).max().unwrap_or(0);
-    let mut text = String::new();
-    let mut line = |line: String| {
-        writeln!(text, "{}", line.trim_end()).expect("writing to a string cannot fail");
-    };
+    let mut lines = Vec::new();
+    let mut line = |line: String| lines.push(line.trim_end().to_owned());
     for finding in findings {
-        let state = state(finding.state, colour);
+        let state = state(finding.state, style);
         line(format!("{state}  {:<width$}  {}", finding.subject, finding.found));
         let indented = |line: &str| format!("{:STATE_WIDTH$}  {:width$}  {line}", "", "");
         if let Some(consequence) = finding.consequence {
@@ -115,20 +103,20 @@ fn table(findings: &[Finding], count: Count, colour: Colour) -> String {
     }
     let Count { ok, degraded, missing } = count;
     line(format!("{ok} ok, {degraded} degraded, {missing} missing"));
-    text
+    lines.join("\n")
 }
 
 const STATE_WIDTH: usize = "degraded".len();
 
-fn state(state: State, colour: Colour) -> String {
+fn state(state: State, style: Style) -> String {
     let (word, code) = match state {
         State::Ok => ("ok", 32),
         State::Degraded => ("degraded", 33),
         State::Missing => ("missing", 31),
     };
-    match colour {
-        Colour::On => format!("\u{1b}[{code}m{word:<STATE_WIDTH$}\u{1b}[0m"),
-        Colour::Off => format!("{word:<STATE_WIDTH$}"),
+    match style {
+        Style::Coloured => format!("\u{1b}[{code}m{word:<STATE_WIDTH$}\u{1b}[0m"),
+        Style::Plain => format!("{word:<STATE_WIDTH$}"),
     }
 }
 
@@ -144,8 +132,8 @@ mod tests {
     fn a_table_has_no_colour_unless_it_is_asked_for() {
         let findings = findings();
         let count = Count::of(&findings);
-        assert!(!table(&findings, count, Colour::Off).contains('\u{1b}'));
-        let coloured = table(&findings, count, Colour::On);
+        assert!(!table(&findings, count, Style::Plain).contains('\u{1b}'));
+        let coloured = table(&findings, count, Style::Coloured);
         assert_eq!(coloured.matches("\u{1b}[31m").count(), count.missing);
         assert_eq!(count.ok + count.degraded + count.missing, findings.len());
     }
@@ -153,7 +141,7 @@ mod tests {
     #[test]
     fn every_fix_stands_below_its_finding() {
         let findings = findings();
-        let text = table(&findings, Count::of(&findings), Colour::Off);
+        let text = table(&findings, Count::of(&findings), Style::Plain);
         let fixes: usize = findings.iter().map(|finding| finding.fixes.len()).sum();
         assert!(fixes > 0);
         assert_eq!(text.matches("fix (").count(), fixes);

@@ -1,7 +1,7 @@
 //! `tierfeed embed`: what `tierfeed run` starts beside a training, for a training that started by itself.
 //!
 //! Each rank of a job starts one. As with `run`, the first of a node holds the agent, the one of node 0 also the
-//! manager, and all last as long as the processes that started them ([`crate::embedder`]). The end of one rank ends
+//! manager, and all last as long as the processes that started them ([`super::run`]). The end of one rank ends
 //! no other: its launcher may do that.
 
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    Observe,
-    run::{self, NodePlace, Place, Run},
+    agent::Observe,
+    run::{self, NodePlace, Place, Run, embedder::Caller},
 };
-use crate::{embedder::Caller, failure::Failure};
+use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Embed {

@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Exec) -> Result<(), Failure> {
     let identity = environment::identity(&environment::launch_variables())?;
     let runtime = super::runtime()?;
     let inside = runtime.enter();
-    signals::outlive_those_of_training().map_err(Failure::work)?;
+    signals::outlive_those_of_training()?;
     let variables = wait_for_agent(arguments, &identity)?;
     drop(inside);
     let (program, rest) = arguments
@@ -71,7 +71,7 @@ fn wait_for_agent(
     let mut looks = arguments.wait.0 / 1_000_000 / u64::from(POLL_EVERY.subsec_millis());
     loop {
         let found = environment::trainer_run_dir(arguments.run_dir.as_deref(), identity)
-            .and_then(|run_dir| trainer_variables(&run_dir).map_err(Failure::Input));
+            .and_then(|run_dir| trainer_variables::of_agent(&run_dir).map_err(Failure::Input));
         match found {
             Err(_) if looks > 0 => looks -= 1,
             found => return found,

@@ -41,7 +41,7 @@ pub(super) fn of(wish: ExpandMemory, job: &Job) -> Result<Expansion, Failure> {
         ExpandMemory::PreferredMany => RequestedPolicy::PreferredMany,
         ExpandMemory::Weighted => RequestedPolicy::Weighted,
     };
-    let inventory = Inventory::read(Sysroot(Path::new("/"))).map_err(Failure::work)?;
+    let inventory = Inventory::read(Sysroot(Path::new("/")))?;
     let named = job.tiers.iter().filter(|tier| tier.kind == Kind::CxlMemory);
     let named: Vec<_> = named.flat_map(|tier| tier.numa_nodes.iter().copied()).collect();
     Expansion::plan(wish, &inventory, &named).map_err(Failure::input)

@@ -3,14 +3,16 @@
 //! Each step takes memory on this thread, for a tenth of a second at most; signals and the end of the command
 //! are handled between steps.
 
-mod beside;
 mod display;
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use clap::Args;
-use nix::sys::signal::Signal;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde::Serialize;
 use tierfeed_core::{
     id::NumaNode,
@@ -20,14 +22,17 @@ use tierfeed_core::{
 use tierfeed_resource_gatherer::hog::{
     Ending, Goal, Hog as Held, HogError, Pace, Profile, Report, Settings, oom_score::OomScore,
 };
-use tokio::time::Instant;
+use tokio::{
+    process::{Child, Command},
+    time::Instant,
+};
 
-use self::{beside::SideCommand, display::Display};
+use self::display::Display;
 use crate::{
     deadline,
-    failure::Failure,
+    failure::{Failure, code_of},
     output, program,
-    signals::{self, Signals},
+    signals::{self, Signals, was_sent_to_all},
 };
 
 #[derive(Debug, Args)]
@@ -111,7 +116,7 @@ pub(crate) fn run(arguments: &Hog) -> Result<(), Failure> {
             report: None,
         };
         let command = work.follow().await?;
-        let report = work.report.ok_or_else(|| Failure::Work(anyhow!("no report was made")))?;
+        let report = work.report.context("no report was made")?;
         Ok((report, command))
     })?;
     display::summarize(&report);
@@ -169,8 +174,8 @@ impl HogRun<'_> {
     async fn follow(&mut self) -> Result<Option<u8>, Failure> {
         let heard: &[Signal] =
             if self.runs_command() { &signals::PASSED_ON } else { &signals::ENDING };
-        let mut signals = Signals::listen(heard).map_err(Failure::work)?;
-        let mut beside: Option<SideCommand> = None;
+        let mut signals = Signals::listen(heard)?;
+        let mut beside: Option<Child> = None;
         let mut kill_at: Option<Instant> = None;
         loop {
             let pause = self.step()?;
@@ -196,7 +201,7 @@ impl HogRun<'_> {
                         kill_at.get_or_insert_with(|| Instant::now() + deadline::COMMAND_GRACE);
                     }
                     match &beside {
-                        Some(beside) => beside.pass_on(signal),
+                        Some(beside) => pass_on(beside, signal),
                         None if is_without => self.end(Ending::Stopped)?,
                         None => {}
                     }
@@ -204,7 +209,7 @@ impl HogRun<'_> {
                 Event::GraceOver => {
                     kill_at = None;
                     if let Some(beside) = &beside {
-                        beside.pass_on(Signal::SIGKILL);
+                        pass_on(beside, Signal::SIGKILL);
                     }
                 }
                 Event::CommandEnded(code) => {
@@ -232,7 +237,7 @@ impl HogRun<'_> {
     fn step(&mut self) -> Result<Duration, Failure> {
         let now = self.now();
         let Some(hog) = &mut self.hog else { return Ok(Duration::MAX) };
-        let pace = hog.step(now).map_err(Failure::work)?;
+        let pace = hog.step(now)?;
         self.display.show(hog, now);
         match pace {
             Pace::AtOnce => Ok(Duration::ZERO),
@@ -244,25 +249,40 @@ impl HogRun<'_> {
     fn end(&mut self, ending: Ending) -> Result<(), Failure> {
         if let Some(hog) = self.hog.take() {
             self.display.finish();
-            self.report = Some(hog.end(self.now(), ending).map_err(Failure::work)?);
+            self.report = Some(hog.end(self.now(), ending)?);
         }
         Ok(())
     }
 
-    fn start_command(&mut self) -> Result<SideCommand, Failure> {
-        let start = || SideCommand::start(&self.arguments.command, self.arguments.json);
-        match &self.score {
-            // The command gets the usual OOM score, not that of the hog.
-            Some(score) => score.with_usual(start).map_err(Failure::work)?,
-            None => start(),
+    fn start_command(&self) -> Result<Child, Failure> {
+        let (program, arguments) = self.arguments.command.split_first().context("no command")?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if self.arguments.json {
+            command.stdout(io::stderr());
         }
-        .map_err(Failure::Input)
+        let started = match &self.score {
+            // The command gets the usual OOM score, not that of the hog.
+            Some(score) => score.with_usual(|| command.spawn())?,
+            None => command.spawn(),
+        };
+        started.with_context(|| format!("cannot start {program}")).map_err(Failure::Input)
     }
 }
 
-async fn ended(beside: &mut Option<SideCommand>) -> Result<u8, Failure> {
+async fn ended(beside: &mut Option<Child>) -> Result<u8, Failure> {
     match beside {
-        Some(beside) => beside.ended().await.map_err(Failure::work),
+        Some(beside) => Ok(code_of(beside.wait().await?)),
         None => std::future::pending().await,
+    }
+}
+
+fn pass_on(command: &Child, signal: Signal) {
+    let Some(pid) = command.id().and_then(|id| i32::try_from(id).ok()) else { return };
+    if was_sent_to_all(signal) {
+        return;
+    }
+    if let Err(error) = kill(Pid::from_raw(pid), signal) {
+        tracing::debug!(%error, "the command could not be signalled");
     }
 }

@@ -8,7 +8,7 @@ use tierfeed_core::units::Bytes;
 use tierfeed_dataset::{Dataset, Index as DatasetIndex, index::Checksums, source::Location};
 use tierfeed_workload_analyzer::job::keys::FORMATS;
 
-use super::dataset_keys::{BucketOptions, FormatOptions, dataset_keys, refused};
+use super::dataset_keys::{self, BucketOptions, FormatOptions, refused};
 use crate::{failure::Failure, output};
 
 #[derive(Debug, Args)]
@@ -116,19 +116,13 @@ fn peak_memory() -> Option<u64> {
 
 fn dataset(options: &DatasetOptions) -> Result<Dataset, Failure> {
     let here = std::path::absolute(".").map_err(Failure::input)?;
-    let keys = dataset_keys(
-        options.source.to_string_lossy().into_owned(),
+    let keys = dataset_keys::dataset_keys(
+        String::new(),
         &options.bucket,
         options.format.clone(),
         &options.keys,
     );
-    let source = match options.source.to_str() {
-        Some(_) => keys.location(&here).map_err(refused)?,
-        // A URL is UTF-8, a path need not be.
-        None => Location::Path(here.join(&options.source)),
-    };
-    let format = keys.format(&here).map_err(refused)?;
-    Ok(Dataset::new(source, format).picking(keys.picked(&here).map_err(refused)?))
+    dataset_keys::dataset(&options.source, &keys, &here).map_err(refused)
 }
 
 fn default_output(source: &Location) -> PathBuf {

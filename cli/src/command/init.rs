@@ -18,13 +18,13 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use serde::Serialize;
 use tierfeed_core::order::World;
-use tierfeed_workload_analyzer::job::keys::{DatasetKeys, FORMATS};
+use tierfeed_workload_analyzer::job::keys::FORMATS;
 
 use self::{
-    figures::{Age, Figures, ProbeTiers},
+    figures::{Age, ProbeTiers},
     job_text::Draft,
     questions::{Mode, Questions},
-    script::{Hint, Script},
+    script::{Hint, Loader, Script},
     surroundings::Surroundings,
 };
 use super::{
@@ -116,47 +116,53 @@ struct NamedPlace {
     is_dataset: bool,
 }
 
+impl NamedPlace {
+    fn surroundings(&self) -> Result<Surroundings, Failure> {
+        if self.is_dataset {
+            return Ok(Surroundings::default());
+        }
+        Surroundings::of(&self.folder)
+            .with_context(|| self.folder.display().to_string())
+            .map_err(Failure::Input)
+    }
+}
+
 pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
     refuse_overwriting(arguments)?;
     let place = named_place(arguments)?;
     let mode =
         if arguments.yes || arguments.json { Mode::TakeDefaults } else { Mode::of_terminal() };
     let mut questions = Questions::new(mode);
-    let around = if place.is_dataset {
-        Surroundings::default()
-    } else {
-        Surroundings::of(&place.folder)
-            .with_context(|| place.folder.display().to_string())
-            .map_err(Failure::Input)?
-    };
+    let around = place.surroundings()?;
     let script = match &place.script {
         Some(path) => Some(Script::named(path)?),
         None => Script::chosen(&around.scripts, &mut questions)?,
     };
+    let script = script.as_ref();
     let looked_at = (place.folder.as_path(), &around);
     let named = place.source.as_deref();
-    let mut warnings = warnings_of(script.as_ref(), named)?;
-    let mut chosen = dataset::choose(arguments, named, looked_at, script.as_ref(), &mut questions)?;
+    let mut warnings = warnings_of(script, named)?;
+    let mut chosen = dataset::choose(arguments, named, looked_at, script, &mut questions)?;
     chosen.keys.source = source_from(&arguments.output, &chosen.keys.source)?;
     let held_out = chosen.held_out.as_deref();
     let held_out = held_out.map(|it| source_from(&arguments.output, it)).transpose()?;
-    let batch_size = batch_size(arguments, script.as_ref(), &mut questions)?;
-    let ranks = ranks(arguments, script.as_ref(), &mut questions)?;
+    let batch_size = batch_size(arguments, script, &mut questions)?;
+    let ranks = ranks(arguments, script, &mut questions)?;
     let figures = figures::of_host(arguments.probe)?;
     let mut draft = Draft {
         name: job_text::name(&chosen.keys.source),
         dataset: &chosen.keys,
         why_dataset: &chosen.why,
         held_out: held_out.as_deref(),
-        script: script.as_ref(),
+        script,
         warnings: &[],
         batch_size,
         ranks,
         tiers: figures::lines(figures.as_ref()),
         contents: None,
     };
-    let order = job_text::order_of(script.as_ref());
-    questions.assume_all(job_text::assumed_of(&order, script.as_ref()));
+    let order = job_text::order_of(script);
+    questions.assume_all(job_text::assumed_of(&order, script));
     let sized = checked(&draft.text(&order), &arguments.output)?;
     warnings.extend(chosen.warning.clone());
     warnings.extend(few_samples(&draft, &sized));
@@ -164,10 +170,27 @@ pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
     draft.contents = Some(contents(&sized));
     let text = draft.text(&order);
     write(arguments, &text)?;
-    let assumed = questions.into_assumed();
-    let script = script.as_ref();
-    let written = Written { arguments, sized, script, figures, assumed, warnings: &warnings, text };
-    written.print(&chosen.keys)
+    let index = sized.index();
+    let document = Document {
+        job: &arguments.output,
+        yaml: &text,
+        source: &chosen.keys.source,
+        format: &chosen.keys.format,
+        samples: index.map_or(0, tierfeed_dataset::Index::len),
+        total_bytes: index.map_or(0, |index| index.total().0),
+        script: script.map(|script| script.path.as_path()),
+        hint: Hint::of(script, &chosen.keys.format),
+        warnings: &warnings,
+        notes: script.map_or(&[][..], |script| &script.notes),
+        tiers: figures.as_ref().map(|figures| figures.file.as_path()),
+        tiers_measured_now: figures.as_ref().is_some_and(|it| it.age == Age::Measured),
+        assumed: &questions.into_assumed(),
+        command: &command(&arguments.output, script),
+    };
+    if arguments.json {
+        return output::json(&document);
+    }
+    print(&document, &contents(&sized), script.and_then(|script| script.loader.as_ref()))
 }
 
 /// The warnings about what a job does not carry over of a script. Of a script that trains on a part, a job is
@@ -324,95 +347,48 @@ fn write(arguments: &Init, text: &str) -> Result<(), Failure> {
     written.with_context(|| arguments.output.display().to_string()).map_err(Failure::Work)
 }
 
-struct Written<'a> {
-    arguments: &'a Init,
-    sized: SizedJob,
-    script: Option<&'a Script>,
-    figures: Option<Figures>,
-    assumed: Vec<String>,
-    warnings: &'a [String],
-    text: String,
+fn print(document: &Document<'_>, contents: &str, loader: Option<&Loader>) -> Result<(), Failure> {
+    let job = document.job.display();
+    let mut lines = vec![titled("written", &format!("{job}: {contents}"))];
+    lines.push(titled("tiers", &tiers(document)));
+    lines.extend(document.assumed.iter().map(|it| titled("assumed", it)));
+    lines.extend(document.warnings.iter().map(|it| titled("warning", it)));
+    let Hint { import, line, page } = document.hint;
+    let place = loader.map_or_else(|| "in your script".to_owned(), place_of);
+    lines.push(titled("write", &format!("{place} ({page} has a whole script)")));
+    lines.extend(import.lines().chain(line.lines()).map(|line| format!("  {line}")));
+    lines.extend(document.notes.iter().map(|note| titled("note", note)));
+    lines.push(titled("start", document.command));
+    lines.push(titled(
+        "ask first",
+        &format!("tierfeed analyze {job}   (whether the tiers can feed it)"),
+    ));
+    output::lines(&lines.join("\n"))
 }
 
-impl Written<'_> {
-    fn print(&self, dataset: &DatasetKeys) -> Result<(), Failure> {
-        let command = self.command();
-        let hint = self.script.map_or_else(
-            || Hint::without_script(&dataset.format),
-            |script| script.hint(&dataset.format),
-        );
-        let notes = self.script.map_or(&[][..], |script| &script.notes);
-        if self.arguments.json {
-            let index = self.sized.index();
-            return output::json(&Document {
-                job: &self.arguments.output,
-                yaml: &self.text,
-                source: &dataset.source,
-                format: &dataset.format,
-                samples: index.map_or(0, tierfeed_dataset::Index::len),
-                total_bytes: index.map_or(0, |index| index.total().0),
-                script: self.script.map(|script| script.path.as_path()),
-                hint,
-                warnings: self.warnings,
-                notes,
-                tiers: self.figures.as_ref().map(|figures| figures.file.as_path()),
-                tiers_measured_now: self.figures.as_ref().is_some_and(|it| it.age == Age::Measured),
-                assumed: &self.assumed,
-                command: &command,
-            });
-        }
-        let mut lines = Vec::new();
-        let job = self.arguments.output.display();
-        lines.push(titled("written", &format!("{job}: {}", contents(&self.sized))));
-        lines.push(titled("tiers", &self.tiers()));
-        lines.extend(self.assumed.iter().map(|it| titled("assumed", it)));
-        lines.extend(self.warnings.iter().map(|it| titled("warning", it)));
-        lines.extend(self.loader_lines(hint));
-        lines.extend(notes.iter().map(|note| titled("note", note)));
-        lines.push(titled("start", &command));
-        lines.push(titled(
-            "ask first",
-            &format!("tierfeed analyze {job}   (whether the tiers can feed it)"),
-        ));
-        output::lines(&lines.join("\n"))
-    }
+fn tiers(document: &Document<'_>) -> String {
+    let Some(file) = document.tiers else { return "not measured".to_owned() };
+    let when = match document.tiers_measured_now {
+        true => "measured now",
+        false => "measured before, and this host has not changed",
+    };
+    format!("{when}: {} (`tierfeed tiers show`)", file.display())
+}
 
-    fn tiers(&self) -> String {
-        let Some(figures) = &self.figures else { return "not measured".to_owned() };
-        let when = match figures.age {
-            Age::Measured => "measured now",
-            Age::Kept => "measured before, and this host has not changed",
-        };
-        format!("{when}: {} (`tierfeed tiers show`)", figures.file.display())
-    }
+fn place_of(loader: &Loader) -> String {
+    let is_notebook =
+        Path::new(&loader.file).extension().is_some_and(|it| it.eq_ignore_ascii_case("ipynb"));
+    let counted = if is_notebook { ", over cells with code" } else { "" };
+    format!("at {}:{}{counted}, instead of {}", loader.file, loader.line, loader.what)
+}
 
-    fn loader_lines(&self, hint: Hint) -> Vec<String> {
-        let loader = self.script.and_then(|script| script.loader.as_ref());
-        let is_notebook = |file: &str| {
-            Path::new(file).extension().is_some_and(|it| it.eq_ignore_ascii_case("ipynb"))
-        };
-        let place = loader.map_or_else(
-            || "in your script".to_owned(),
-            |it| {
-                let counted = if is_notebook(&it.file) { ", over cells with code" } else { "" };
-                format!("at {}:{}{counted}, instead of {}", it.file, it.line, it.what)
-            },
-        );
-        let lines = hint.import.lines().chain(hint.line.lines()).map(|line| format!("  {line}"));
-        let mut told =
-            vec![titled("write", &format!("{place} ({} has a whole script)", hint.page))];
-        told.extend(lines);
-        told
+fn command(job: &Path, script: Option<&Script>) -> String {
+    let job = job.display();
+    let script = script.map_or(Path::new("train.py"), |script| &script.path);
+    if script.extension().is_some_and(|it| it == "ipynb") {
+        return format!("tierfeed run {job} -- jupyter lab {}", script.display());
     }
-
-    fn command(&self) -> String {
-        let job = self.arguments.output.display();
-        let script = self.script.map_or(Path::new("train.py"), |script| &script.path);
-        if script.extension().is_some_and(|it| it == "ipynb") {
-            return format!("tierfeed run {job} -- jupyter lab {}", script.display());
-        }
-        format!("tierfeed run {job} -- {} {}", environment::python(), script.display())
-    }
+    format!("tierfeed run {job} -- {} {}", environment::python(), script.display())
 }
 
 fn titled(title: &str, text: &str) -> String {

@@ -22,7 +22,7 @@ use super::Metrics;
 use crate::{
     environment,
     failure::Failure,
-    jobs::{self, JobFile},
+    jobs::{self, IndexedJob, JobFile},
     panics,
 };
 
@@ -53,22 +53,20 @@ pub(crate) fn run(arguments: &Manager) -> Result<(), Failure> {
     let file = JobFile::read(&arguments.job)?;
     let run_dir = environment::new_run_dir(arguments.run_dir.as_deref(), &file.job.name)?;
     let _run_dir_lock = run_dir.lock(LockOwner::Manager).map_err(Failure::input)?;
-    let indexed = jobs::load(file, &run_dir)?;
+    let IndexedJob { manager, loaded } = jobs::load(file, &run_dir)?;
     let token = token(arguments.token_file.as_deref(), &run_dir)?;
-    let settings = indexed.manager();
     let network = super::metrics_network(&arguments.metrics, Some(&token), &run_dir)?;
     super::finish(async {
         let listener = Listener::tcp(&arguments.listen, &token).await.map_err(Failure::input)?;
-        let metrics = watched(network, &run_dir, &indexed.job.name).await?;
-        let address = listener.tcp_address().map_err(Failure::work)?;
+        let metrics = watched(network, &run_dir, &loaded.job.name).await?;
+        let address = listener.tcp_address()?;
         let address = address.map(|it| it.to_string()).unwrap_or_default();
         whole_file::write(&run_dir.manager_address(), format!("{address}\n"))
-            .with_context(|| run_dir.manager_address().display().to_string())
-            .map_err(Failure::Work)?;
+            .with_context(|| run_dir.manager_address().display().to_string())?;
         tracing::info!(%address, run_dir = %run_dir.path().display(), "manager listens");
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));
-        let manager = manager::Manager::start(settings, listener, asked)
+        let manager = manager::Manager::start(manager, listener, asked)
             .with_metrics(metrics)
             .with_peer_secret(&token);
         let outcome = manager.run().await.map(drop).map_err(Failure::work);
@@ -113,7 +111,7 @@ fn token(file: Option<&Path>, run_dir: &RunDir) -> Result<Token, Failure> {
     if let Some(token) = known {
         return Ok(token);
     }
-    let token = Token::generate().map_err(Failure::work)?;
+    let token = Token::generate()?;
     token.save(path).map_err(Failure::input)?;
     tracing::info!(token_file = %path.display(), "new token; give this file to the agents");
     Ok(token)

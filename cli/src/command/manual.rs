@@ -32,7 +32,7 @@ pub(crate) fn pages(arguments: &Man) -> Result<(), Failure> {
     let command = Arguments::command().disable_help_subcommand(true);
     let Some(folder) = &arguments.output else {
         let mut page = Vec::new();
-        clap_mangen::Man::new(command).render(&mut page).map_err(Failure::work)?;
+        clap_mangen::Man::new(command).render(&mut page)?;
         return output::lines(&String::from_utf8_lossy(&page));
     };
     let written = |outcome: io::Result<()>| {

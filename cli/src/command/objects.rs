@@ -21,11 +21,7 @@ use tierfeed_object_stores::{
     object_store::{Error, ObjectMeta, ObjectStoreExt as _, path::Path},
     read_range,
 };
-use tokio::{
-    runtime::{self, Runtime},
-    sync::Semaphore,
-    task::JoinHandle,
-};
+use tokio::{runtime::Runtime, sync::Semaphore, task::JoinHandle};
 
 use super::dataset_keys::BucketOptions;
 use crate::failure::Failure;
@@ -110,25 +106,24 @@ struct Refusal {
 }
 
 pub(crate) fn run(access: BucketOptions) -> Result<(), Failure> {
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let mut stores = Stores {
-        runtime: runtime.context("cannot start threads").map_err(Failure::Work)?,
+        runtime: super::runtime()?,
         environment: Environment::of_process(),
         access,
         clients: BTreeMap::new(),
     };
     let (input, mut output) = (io::stdin().lock(), io::stdout().lock());
     for line in input.lines() {
-        let line = line.context("cannot read a question").map_err(Failure::Work)?;
+        let line = line.context("cannot read a question")?;
         let question = serde_json::from_str(&line).map_err(Failure::input)?;
         let (answer, bytes) = stores.answer(question);
-        let mut header = serde_json::to_vec(&answer).map_err(Failure::work)?;
+        let mut header = serde_json::to_vec(&answer)?;
         header.push(b'\n');
         let written = output.write_all(&header).and_then(|()| {
             bytes.iter().try_for_each(|range| output.write_all(range))?;
             output.flush()
         });
-        written.context("cannot answer").map_err(Failure::Work)?;
+        written.context("cannot answer")?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ mod simulate;
 mod table;
 mod whole_job;
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::{
@@ -380,9 +380,9 @@ fn staging(least: &Result<Depth, Shortfall>) -> String {
 }
 
 fn table(schedule: &Schedule) -> String {
-    let mut text = format!(
+    let mut lines = vec![format!(
         "job {}: {} samples, {} epochs of {} steps, {} ranks, {} seed {}\n\
-         policy {}, {} batches of each rank staged in {}, chunks of {}\n",
+         policy {}, {} batches of each rank staged in {}, chunks of {}",
         schedule.job,
         schedule.samples,
         schedule.epochs,
@@ -394,16 +394,14 @@ fn table(schedule: &Schedule) -> String {
         schedule.staged_batches,
         Bytes(schedule.arena_bytes_per_rank),
         Bytes(schedule.chunk_bytes),
-    );
+    )];
     for tier in &schedule.tiers {
         let mark = if tier.emulated { "  (emulated)" } else { "" };
         let (budget, cache) = (Bytes(tier.budget_bytes), Bytes(tier.cache_bytes));
-        writeln!(text, "{:<14}budget {budget:>12}, cache {cache:>12}{mark}", tier.name)
-            .expect("writing to a string cannot fail");
+        lines.push(format!("{:<14}budget {budget:>12}, cache {cache:>12}{mark}", tier.name));
         if let Some(direct) = &tier.direct {
-            writeln!(text, "{:<14}direct use: {}", "", direct.why)
-                .expect("writing to a string cannot fail");
+            lines.push(format!("{:<14}direct use: {}", "", direct.why));
         }
     }
-    text
+    lines.join("\n")
 }

@@ -22,9 +22,8 @@ pub(crate) fn run(arguments: Read) -> Result<(), Failure> {
     let Read { index, bucket: BucketOptions { endpoint, region, anonymous } } = arguments;
     let access = Access { endpoint, region, is_anonymous: anonymous };
     // Not `Stdout`, which buffers by lines.
-    let output = io::stdout().as_fd().try_clone_to_owned();
-    let output = File::from(output.context("no standard output").map_err(Failure::Work)?);
-    reader::read(&index, access, io::stdin(), output).map_err(|error| {
+    let output = io::stdout().as_fd().try_clone_to_owned().context("no standard output")?;
+    reader::read(&index, access, io::stdin(), File::from(output)).map_err(|error| {
         if error.is_input() { Failure::input(error) } else { Failure::work(error) }
     })
 }

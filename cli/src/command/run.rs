@@ -6,23 +6,29 @@
 
 mod control;
 mod dirs;
+pub(crate) mod embedder;
+mod ending;
+mod launcher;
+mod left_behind;
 mod meeting;
 mod node;
 mod supervise;
+mod supervisor;
 mod tasks;
+pub(crate) mod trainer_variables;
+mod trainers;
 mod watch;
 
 use std::{
     collections::BTreeMap,
     io,
-    os::unix::process::parent_id,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
-use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde::Serialize;
 use tierfeed_core::{
     fleet::{
@@ -34,13 +40,13 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::hog::oom_score;
 use tierfeed_runtime::{
-    agent::{AgentError, scratch},
+    agent::AgentError,
     expansion::Expansion,
     observe::report::{JobReport, Report},
     rpc::client::Address,
     run_dir::{
         LockOwner, RunDir, RunDirError, RunDirLock, rendezvous::Rendezvous,
-        start_marker::StartMarker, trainer_file::TrainerFile,
+        start_marker::StartMarker,
     },
 };
 use tokio::{
@@ -51,22 +57,21 @@ use tokio::{
 pub(crate) use self::dirs::Place;
 use self::{
     dirs::Dirs,
+    embedder::Caller,
+    ending::Ending,
     node::{Launch, NodeEnd, NodeRun},
+    supervisor::Supervisor,
 };
 use super::{
-    Observe,
+    agent::Observe,
     expansion::{self, ExpandMemory},
 };
 use crate::{
-    deadline,
-    embedder::Caller,
-    ending::Ending,
-    environment,
+    deadline, environment,
     failure::{Failure, code_of},
     jobs::JobFile,
     output, panics, program,
-    signals::Signals,
-    supervisor::Supervisor,
+    signals::{Signals, TERMINATION},
 };
 
 #[derive(Debug, Args)]
@@ -168,9 +173,13 @@ impl Ranks<'_> {
             supervisor.hear();
             return Ok((told, None));
         }
-        let deadline = deadline::on_signal(deadline::ENDS_WITHIN)?;
-        let signals = Signals::listen(&[Signal::SIGINT, Signal::SIGTERM])?;
-        Ok((signals, Some(deadline)))
+        let mut first = Signals::listen(&TERMINATION)?;
+        let mut deadline = JoinSet::new();
+        deadline.spawn(async move {
+            first.next().await;
+            deadline::start(deadline::ENDS_WITHIN);
+        });
+        Ok((Signals::listen(&TERMINATION)?, Some(deadline)))
     }
 }
 
@@ -215,7 +224,7 @@ fn train(
         output::name_node(seat.node.0);
     }
     // The process that has started this one came with the others of its launcher.
-    let began = environment::age_of(parent_id()).unwrap_or_default();
+    let began = environment::age_of(Pid::parent()).unwrap_or_default();
     let dirs = Dirs::create(arguments, place, &file.job, &identity, seat, began)?;
     if let Task::Rank { rank, local: 1.. } = seat.task {
         return tasks::follow(arguments, &dirs, file.job.world, rank, ranks, told);
@@ -240,7 +249,7 @@ fn train(
     let NodeEnd { ending, of_job, mut report, job_report } = node_end;
     if let (Some(report), Some(expansion)) = (&mut report, expansion) {
         report.expanded_memory = Some(expansion.into());
-        report.write(&dirs.node.report()).map_err(Failure::work)?;
+        report.write(&dirs.node.report())?;
     }
     let is_good = matches!((&ending, of_job), (Ending::Done, None));
     let told = if is_good && !arguments.brief { Told::Lines } else { Told::Line };
@@ -275,8 +284,7 @@ fn forget_earlier(dirs: &Dirs, node: NodeId) -> Result<(), Failure> {
     }
     meeting::forget_failed(&dirs.job);
     // Nodes that came earlier find the new one only.
-    let left = Rendezvous::remove(&dirs.job.rendezvous());
-    left.map_err(Failure::work)?;
+    Rendezvous::remove(&dirs.job.rendezvous())?;
     if dirs.goes_on { Ok(()) } else { ended(&dirs.job) }
 }
 
@@ -308,7 +316,7 @@ fn show(
 fn print(arguments: &Run, ranks: Ranks<'_>, report: &impl Serialize) -> Result<(), Failure> {
     match ranks {
         Ranks::Supervisor(supervisor) if arguments.json => {
-            supervisor.print(&serde_json::to_string_pretty(report).map_err(Failure::work)?)
+            supervisor.print(&serde_json::to_string_pretty(report)?)
         }
         _ => Ok(()),
     }
@@ -373,27 +381,6 @@ fn ended(job_dir: &RunDir) -> Result<(), Failure> {
     StartMarker::remove(&note)
         .with_context(|| format!("{}: left behind", note.display()))
         .map_err(Failure::Work)
-}
-
-/// The variables by which a trainer finds its agent, and continues without it.
-pub(crate) fn trainer_variables(run_dir: &RunDir) -> anyhow::Result<Vec<(&'static str, String)>> {
-    let text = |path: &Path| -> anyhow::Result<String> {
-        let text = path.to_str().ok_or_else(|| anyhow!("{} is not UTF-8", path.display()))?;
-        Ok(text.to_owned())
-    };
-    let file = TrainerFile::read(&run_dir.trainer_file())?;
-    let mut variables = vec![
-        (environment::SOCKET, text(&file.socket)?),
-        (environment::JOB, text(&file.job)?),
-        (environment::INDEX, text(&file.index)?),
-        (environment::EXE, text(&environment::exe()?)?),
-        (environment::RUN_DIR, text(run_dir.path())?),
-    ];
-    if let Some(scratch) = &file.scratch {
-        scratch::hold(scratch).with_context(|| format!("{}", scratch.display()))?;
-        variables.push((environment::SCRATCH, text(scratch)?));
-    }
-    Ok(variables)
 }
 
 pub(crate) fn of_agent(error: AgentError) -> Failure {

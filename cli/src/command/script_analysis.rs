@@ -75,8 +75,7 @@ pub(super) fn starts(scripts: &[PathBuf]) -> Result<String, Failure> {
 }
 
 fn asked(options: &[String], scripts: &[PathBuf]) -> Result<String, Failure> {
-    let folder =
-        unpacked().context("cannot unpack the analysis of scripts").map_err(Failure::Work)?;
+    let folder = unpacked().context("cannot unpack the analysis of scripts")?;
     let mut python = Command::new("python3");
     // Isolated mode, no byte-code files, UTF-8 in any locale.
     python.args(["-I", "-B", "-X", "utf8"]).arg(folder.path().join(PACKAGE));

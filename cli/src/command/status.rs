@@ -1,6 +1,6 @@
 //! `tierfeed status`.
 
-use std::{fmt::Write as _, fs, path::PathBuf};
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -15,7 +15,7 @@ use tierfeed_runtime::{
         call::Remedy,
         client::{Address, CallError, Client},
     },
-    run_dir::rendezvous::Rendezvous,
+    run_dir::{RunDir, rendezvous::Rendezvous},
 };
 
 use crate::{environment, failure::Failure, output};
@@ -43,6 +43,16 @@ pub(crate) struct Reach {
     pub(crate) run_dir: Option<PathBuf>,
 }
 
+impl Reach {
+    /// The run directory of the options, else the newest live one; `None` if only a manager is named.
+    pub(crate) fn run_dir(&self) -> Result<Option<RunDir>, Failure> {
+        match (&self.manager, &self.run_dir) {
+            (Some(_), None) => Ok(None),
+            (_, given) => environment::running_run_dir(given.as_deref()).map(Some),
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &Status) -> Result<(), Failure> {
     let status = super::runtime()?.block_on(async {
         let client = reach(&arguments.reach).await?;
@@ -53,10 +63,7 @@ pub(crate) fn run(arguments: &Status) -> Result<(), Failure> {
 
 /// Connects to the manager of the options, else to that of the run directory.
 pub(crate) async fn reach(arguments: &Reach) -> Result<Client, Failure> {
-    let run_dir = match (&arguments.manager, &arguments.run_dir) {
-        (Some(_), None) => None,
-        (_, given) => Some(environment::running_run_dir(given.as_deref())?),
-    };
+    let run_dir = arguments.run_dir()?;
     let token = environment::token(arguments.token_file.as_deref(), run_dir.as_ref())?;
     let address = match (&arguments.manager, &run_dir) {
         (Some(address), _) => address.clone(),
@@ -98,15 +105,15 @@ pub(crate) fn of_call(error: CallError) -> Failure {
 }
 
 fn table(status: &JobStatus) -> String {
-    let mut text = format!(
-        "job {}: {} of {} nodes joined{}\n",
+    let mut lines = vec![format!(
+        "job {}: {} of {} nodes joined{}",
         status.job,
         status.joined.len(),
         status.nodes,
         if status.draining { ", draining" } else { "" }
-    );
+    )];
     let done: u64 = status.joined.iter().map(|node| node.batches).sum();
-    let mut line = |it: String| writeln!(text, "{it}").expect("writing to a string cannot fail");
+    let mut line = |it: String| lines.push(it);
     line(format!("batches {done} of {}", status.batches));
     for node in &status.joined {
         line(format!(
@@ -141,7 +148,7 @@ fn table(status: &JobStatus) -> String {
             }
         }
     }
-    text
+    lines.join("\n")
 }
 
 /// One line on free resources; states its age if it is older than a few reports.

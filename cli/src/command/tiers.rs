@@ -39,7 +39,7 @@ pub(crate) enum Tiers {
     Show(Show),
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Probe {
     /// Takes seconds instead of minutes; figures have wider margins.
     #[arg(long)]
@@ -73,7 +73,7 @@ pub(crate) struct Probe {
 }
 
 /// Which buckets a probe measures.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Buckets {
     /// A bucket, as s3://BUCKET/PREFIX, gs://, az://, or the URL of an object on a web server; may be given
     /// several times. Credentials come from the variables of the provider, such as AWS_ACCESS_KEY_ID.
@@ -107,29 +107,14 @@ pub(crate) fn probe(arguments: &Probe) -> Result<(), Failure> {
         return Err(Failure::Input(anyhow!(reason)));
     }
     let path = environment::tiers_report(arguments.output.as_deref())?;
-    let settings = settings(arguments, &path)?;
-    let measured = measure(&settings)?;
-    report::write(&measured, &path).map_err(Failure::work)?;
+    let measured = measure(arguments, &path)?;
     tracing::info!(report = %path.display(), "written");
     print(&measured, arguments.json)
 }
 
 /// Measures for at most 30 s, and writes the report to `path`.
 pub(super) fn probe_quickly(path: &Path) -> Result<Report, Failure> {
-    let directories = default_directories(Sysroot::live()).map_err(Failure::work)?;
-    let measured = measure(&ProbeSettings {
-        sysroot: "/".into(),
-        buckets: Vec::new(),
-        further: Vec::new(),
-        scratch: directories.scratch,
-        storage: directories.storage,
-        budget: Budget::Quick,
-        emulated: Vec::new(),
-        assignments: Vec::new(),
-        previous: report::read(path).ok().map(Box::new),
-    })?;
-    report::write(&measured, path).map_err(Failure::work)?;
-    Ok(measured)
+    measure(&Probe { quick: true, sysroot: "/".into(), ..Probe::default() }, path)
 }
 
 pub(crate) fn show(arguments: &Show) -> Result<(), Failure> {
@@ -181,31 +166,32 @@ fn print(report: &Report, as_json: bool) -> Result<(), Failure> {
     }
 }
 
-fn measure(settings: &ProbeSettings) -> Result<Report, Failure> {
+/// Measures, and writes the report to `path`.
+fn measure(arguments: &Probe, path: &Path) -> Result<Report, Failure> {
+    let settings = settings(arguments, path)?;
     let runtime = super::runtime()?;
     let is_stopped = super::ended_by_user(&runtime)?;
     let bar = output::probe_bar();
     let measured =
-        probe_until(settings, &mut || is_stopped.load(Ordering::Relaxed), &mut |progress| {
+        probe_until(&settings, &mut || is_stopped.load(Ordering::Relaxed), &mut |progress| {
             output::show_probing(&bar, &progress);
         });
     bar.finish_and_clear();
     runtime.shutdown_background();
-    measured.map_err(|error| match error {
+    let measured = measured.map_err(|error| match error {
         ProbeError::NoDirectory { .. } | ProbeError::Bucket(_) => Failure::input(error),
         _ => Failure::work(error),
-    })
+    })?;
+    report::write(&measured, path)?;
+    Ok(measured)
 }
 
 fn settings(arguments: &Probe, report: &Path) -> Result<ProbeSettings, Failure> {
     let job = arguments.config.as_deref().map(Job::load).transpose().map_err(Failure::input)?;
     let tiers = job.map(|job| job.tiers).unwrap_or_default();
     let sysroot = Sysroot(&arguments.sysroot);
-    let usual = if sysroot.is_live() {
-        default_directories(sysroot).map_err(Failure::work)?
-    } else {
-        Directories::default()
-    };
+    let usual =
+        if sysroot.is_live() { default_directories(sysroot)? } else { Directories::default() };
     let scratch = directories(Kind::Scratch, &arguments.scratch, &tiers);
     let storage = directories(Kind::Storage, &arguments.storage, &tiers);
     let assignments = assignments(&tiers, [(Kind::Scratch, &scratch), (Kind::Storage, &storage)]);
@@ -213,6 +199,8 @@ fn settings(arguments: &Probe, report: &Path) -> Result<ProbeSettings, Failure> 
     let further = further
         .into_iter()
         .flat_map(|(kind, paths)| paths.iter().skip(1).map(move |path| (kind, path.clone())));
+    // The last report keeps the order of tiers stable.
+    let previous = if arguments.fresh { None } else { report::read(report).ok().map(Box::new) };
     Ok(ProbeSettings {
         sysroot: arguments.sysroot.clone(),
         buckets: buckets(&arguments.buckets),
@@ -222,7 +210,7 @@ fn settings(arguments: &Probe, report: &Path) -> Result<ProbeSettings, Failure> 
         budget: if arguments.quick { Budget::Quick } else { Budget::Full },
         emulated: tiers.iter().filter_map(emulated).collect(),
         assignments,
-        previous: previous(arguments, report),
+        previous,
     })
 }
 
@@ -235,11 +223,6 @@ fn buckets(arguments: &Buckets) -> Vec<Bucket> {
         writes: arguments.object_writes.unwrap_or(Bytes(0)),
     };
     arguments.object.iter().map(bucket).collect()
-}
-
-/// The last report, which keeps the order of tiers stable; `None` if it cannot be read.
-fn previous(arguments: &Probe, path: &Path) -> Option<Box<Report>> {
-    if arguments.fresh { None } else { report::read(path).ok().map(Box::new) }
 }
 
 /// The directories that the user names for a kind of tier: by option, else in the job.

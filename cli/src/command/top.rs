@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, anyhow};
 use clap::Args;
 use console::Term;
-use nix::sys::signal::Signal::{SIGSTOP, SIGTSTP};
+use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGSTOP, SIGTERM, SIGTSTP};
 use tierfeed_core::units::Nanoseconds;
 use tierfeed_runtime::{
     clock::Clock,
@@ -21,14 +21,10 @@ use tierfeed_runtime::{
     rpc::client::Client,
     run_dir::RunDir,
 };
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    task::spawn_blocking,
-    time::sleep,
-};
+use tokio::{task::spawn_blocking, time::sleep};
 
 use super::status::{self, Reach};
-use crate::{environment, failure::Failure, observed};
+use crate::{environment, failure::Failure, observed, signals::Signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct Top {
@@ -68,14 +64,14 @@ pub(crate) fn run(arguments: &Top) -> Result<(), Failure> {
 
 async fn watch(arguments: &Top) -> Result<(), Failure> {
     let mut sources = Sources::find(arguments).await?;
-    let mut signals =
-        Signals::listen().context("cannot listen for signals").map_err(Failure::Work)?;
+    let mut signals = Signals::listen(&[SIGINT, SIGTERM, SIGHUP, SIGTSTP])
+        .context("cannot listen for signals")?;
     let screen = Screen::open()?;
     let clock = Clock::start();
     let mut history = History::default();
     let (mut frames, mut is_begun) = (0_u64, false);
     loop {
-        let now = match signals.unless(sources.snapshot(&clock)).await {
+        let now = match unless_asked(&mut signals, sources.snapshot(&clock)).await {
             Outcome::Done(now) => now,
             Outcome::Stopped => return Ok(()),
             Outcome::Suspended => {
@@ -101,7 +97,7 @@ async fn watch(arguments: &Top) -> Result<(), Failure> {
                 return Ok(());
             }
         }
-        match signals.unless(sleep(Duration::from_nanos(arguments.interval.0))).await {
+        match unless_asked(&mut signals, sleep(Duration::from_nanos(arguments.interval.0))).await {
             Outcome::Done(()) => (),
             Outcome::Stopped => return Ok(()),
             Outcome::Suspended => screen.suspend()?,
@@ -112,10 +108,7 @@ async fn watch(arguments: &Top) -> Result<(), Failure> {
 impl Sources {
     async fn find(arguments: &Top) -> Result<Self, Failure> {
         let reach = &arguments.reach;
-        let run_dir = match (&reach.manager, &reach.run_dir) {
-            (Some(_), None) => None,
-            (_, given) => Some(environment::running_run_dir(given.as_deref())?),
-        };
+        let run_dir = reach.run_dir()?;
         let socket = run_dir.as_ref().map(RunDir::agent_metrics_socket);
         let agent = socket.filter(|socket| socket.exists());
         let found = run_dir.as_ref().map(|run_dir| run_dir.path().to_owned());
@@ -148,33 +141,15 @@ fn scrape(socket: &Path) -> Option<Scrape> {
     Scrape::parse(&text).inspect_err(|error| tracing::debug!(%error, "no metrics")).ok()
 }
 
-struct Signals {
-    interrupts: Signal,
-    terminations: Signal,
-    hang_ups: Signal,
-    suspensions: Signal,
-}
-
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        Ok(Self {
-            interrupts: signal(SignalKind::interrupt())?,
-            terminations: signal(SignalKind::terminate())?,
-            hang_ups: signal(SignalKind::hangup())?,
-            suspensions: signal(SignalKind::from_raw(SIGTSTP as i32))?,
-        })
-    }
-
-    /// Does the work, unless a signal comes first.
-    async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Outcome<T> {
-        tokio::select! {
-            biased; // Signals first.
-            _ = self.interrupts.recv() => Outcome::Stopped,
-            _ = self.terminations.recv() => Outcome::Stopped,
-            _ = self.hang_ups.recv() => Outcome::Stopped,
-            _ = self.suspensions.recv() => Outcome::Suspended,
-            done = work => Outcome::Done(done),
-        }
+/// Does the work, unless a signal comes first.
+async fn unless_asked<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Outcome<T> {
+    tokio::select! {
+        biased; // Signals first.
+        signal = signals.next() => match signal {
+            SIGTSTP => Outcome::Suspended,
+            _ => Outcome::Stopped,
+        },
+        done = work => Outcome::Done(done),
     }
 }
 
@@ -214,7 +189,7 @@ impl Screen {
         if matches!(self, Self::Terminal(_)) {
             switch(LEAVE)?;
         }
-        nix::sys::signal::raise(SIGSTOP).context("cannot stop").map_err(Failure::Work)?;
+        nix::sys::signal::raise(SIGSTOP).context("cannot stop")?;
         if matches!(self, Self::Terminal(_)) {
             switch(ENTER)?;
         }
@@ -279,7 +254,7 @@ fn put(text: &str) -> Result<ControlFlow<()>, Failure> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
         other => {
-            other.context("cannot write to standard output").map_err(Failure::Work)?;
+            other.context("cannot write to standard output")?;
             Ok(ControlFlow::Continue(()))
         }
     }

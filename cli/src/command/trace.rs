@@ -51,8 +51,8 @@ pub(crate) fn run(arguments: &Trace) -> Result<(), Failure> {
         let missing = anyhow!("{}: no agent runs here; use --run-dir", socket.display());
         return Err(Failure::Input(missing));
     }
-    let text = observed::get(&socket, "/trace", TRACE_BYTES_MAX);
-    let text = text.context("the agent did not send a trace").map_err(Failure::Work)?;
+    let text = observed::get(&socket, "/trace", TRACE_BYTES_MAX)
+        .context("the agent did not send a trace")?;
     put(&text, arguments.output.as_deref())
 }
 

@@ -10,8 +10,7 @@ use crate::failure::Failure;
 
 pub(crate) fn run() -> Result<(), Failure> {
     // The socket that the starter made; a copy, because standard input belongs to the library.
-    let socket = io::stdin().as_fd().try_clone_to_owned();
-    let socket = socket.context("no standard input").map_err(Failure::Work)?;
+    let socket = io::stdin().as_fd().try_clone_to_owned().context("no standard input")?;
     let served = serve(socket, |setup| {
         let pipelines: Vec<DatasetPipeline> =
             serde_json::from_str(&setup.pipeline).map_err(|error| error.to_string())?;

@@ -45,7 +45,7 @@ pub(super) fn of_host(when: ProbeTiers) -> Result<Option<Figures>, Failure> {
         (_, file) => file?,
     };
     if let (ProbeTiers::Auto, Ok(report)) = (when, report::read(&file)) {
-        let now = Inventory::read(Sysroot::live()).map_err(Failure::work)?;
+        let now = Inventory::read(Sysroot::live())?;
         let is_memory = |tier: &&Tier| tier.path.is_none() && !tier.emulated;
         let changed = report.tiers.iter().filter(is_memory);
         let changed =

@@ -101,8 +101,7 @@ fn asked<T>(
     for _ in 0..TRIES_MAX {
         eprint!("{question}{}: ", default.map(|it| format!(" [{it}]")).unwrap_or_default());
         let mut line = String::new();
-        let read = io::stdin().read_line(&mut line).context("cannot read the answer");
-        if read.map_err(Failure::Work)? == 0 {
+        if io::stdin().read_line(&mut line).context("cannot read the answer")? == 0 {
             return Err(Failure::Input(anyhow!("no answer; --yes takes the defaults")));
         }
         let answer = Some(line.trim()).filter(|text| !text.is_empty()).or(default);

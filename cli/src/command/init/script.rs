@@ -79,10 +79,6 @@ impl Hint {
                tierfeed.torch.announce(loader, epoch=epoch)   # before each epoch",
         page: "docs/frameworks/pytorch.md",
     };
-    pub(super) fn without_script(format: &str) -> Self {
-        if format == "image-folder" { Self::IMAGE_FOLDER } else { Self::PYTORCH }
-    }
-
     const TENSORFLOW: Self = Self {
         import: "import tierfeed.tensorflow",
         line: "data = tierfeed.tensorflow.dataset()   # a tf.data.Dataset of staged bytes",
@@ -103,6 +99,22 @@ impl Hint {
         line: "trainer = TierTrainer(model, arguments, train_dataset=tierfeed.torch.TierLoader(decode=decode))",
         page: "docs/frameworks/huggingface.md",
     };
+
+    /// For the loader of a script, else for the format of a dataset.
+    pub(super) fn of(script: Option<&Script>, format: &str) -> Self {
+        let loader = script.and_then(|script| script.loader.as_ref());
+        let library = loader.and_then(|loader| loader.what.split('.').next());
+        let reads_folders = script.is_none_or(|script| script.reads.contains("ImageFolder"));
+        match library.unwrap_or_default() {
+            "tensorflow" | "tensorflow_datasets" => Self::TENSORFLOW,
+            "keras" => Self::KERAS,
+            "grain" => Self::GRAIN,
+            "transformers" => Self::HUGGING_FACE,
+            _ if script.is_some_and(Script::hands_order_over) => Self::PUBLISHED,
+            _ if reads_folders && format == "image-folder" => Self::IMAGE_FOLDER,
+            _ => Self::PYTORCH,
+        }
+    }
 }
 
 impl Loader {
@@ -140,8 +152,7 @@ impl fmt::Display for Script {
 impl Script {
     pub(super) fn named(path: &Path) -> Result<Self, Failure> {
         let script = analysed(&[path.to_owned()])?.pop();
-        let script =
-            script.context("the analysis of scripts said nothing").map_err(Failure::Work)?;
+        let script = script.context("the analysis of scripts said nothing")?;
         match &script.error {
             Some(error) => Err(Failure::Input(anyhow!("{error}"))),
             None => Ok(script),
@@ -188,20 +199,6 @@ impl Script {
     /// Whether its order is its own, and its loader can hand it over.
     pub(super) fn hands_order_over(&self) -> bool {
         self.shuffle == "published" && self.loader.as_ref().is_some_and(Loader::is_of_torch)
-    }
-
-    pub(super) fn hint(&self, format: &str) -> Hint {
-        let what = self.loader.as_ref().map(|loader| loader.what.as_str());
-        let is_image_folder = self.reads.contains("ImageFolder") && format == "image-folder";
-        match what.unwrap_or_default().split('.').next().unwrap_or_default() {
-            "tensorflow" | "tensorflow_datasets" => Hint::TENSORFLOW,
-            "keras" => Hint::KERAS,
-            "grain" => Hint::GRAIN,
-            "transformers" => Hint::HUGGING_FACE,
-            _ if self.hands_order_over() => Hint::PUBLISHED,
-            _ if is_image_folder => Hint::IMAGE_FOLDER,
-            _ => Hint::PYTORCH,
-        }
     }
 
     /// The place of its loader in the source, or the name of the script.

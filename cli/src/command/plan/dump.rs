@@ -6,7 +6,7 @@
 use std::io::{self, BufWriter, Write};
 
 use tierfeed_core::{
-    id::{BatchId, Epoch, NodeId, Rank, SampleId, Step, TierId},
+    id::{BatchId, Epoch, NodeId, Rank, SampleId, Step},
     order::{EpochOrder, Spec},
     retention::replay::Replay,
     session,
@@ -71,47 +71,41 @@ fn write_batch(batches: &EpochOrder, batch: BatchId, out: &mut impl Write) -> io
 fn write_node(settings: &session::Settings, out: &mut impl Write) -> io::Result<()> {
     let names: Vec<_> = settings.tiers.iter().map(|tier| tier.kind.name()).collect();
     let mut replay = Replay::new(settings.policy, &settings.policy_setting());
-    let mut lines = Lines { out, names, open: None, failed: None };
-    while replay.epoch_seen(&mut |batch, sample, tier| lines.add(batch, sample, tier)).is_some() {
-        lines.end();
-        if let Some(error) = lines.failed.take() {
-            return Err(error);
-        }
-    }
-    Ok(())
-}
-
-struct Lines<'a, W> {
-    out: &'a mut W,
-    names: Vec<&'static str>,
-    open: Option<BatchId>,
-    failed: Option<io::Error>,
-}
-
-impl<W: Write> Lines<'_, W> {
-    fn add(&mut self, batch: BatchId, sample: SampleId, tier: Option<TierId>) {
-        if self.failed.is_none() {
-            self.failed = self.write(batch, sample, tier).err();
-        }
-    }
-
-    fn write(&mut self, batch: BatchId, sample: SampleId, tier: Option<TierId>) -> io::Result<()> {
-        if self.open == Some(batch) {
-            write!(self.out, ",")?;
-        } else {
-            if self.open.is_some() {
-                writeln!(self.out)?;
+    loop {
+        let (mut open, mut failed) = (None, None);
+        let seen = replay.epoch_seen(&mut |batch, sample, tier| {
+            if failed.is_none() {
+                let name = tier.and_then(|tier| names.get(usize::from(tier.0)).copied());
+                let place = name.unwrap_or("cold");
+                failed = write_source(open.replace(batch), batch, sample, place, out).err();
             }
-            self.open = Some(batch);
-            write!(self.out, "{} {} {} ", batch.epoch.0, batch.step.0, batch.rank.0)?;
+        });
+        if seen.is_none() {
+            return Ok(());
         }
-        let name = tier.and_then(|tier| self.names.get(usize::from(tier.0)).copied());
-        write!(self.out, "{}:{}", sample.0, name.unwrap_or("cold"))
+        match failed {
+            Some(error) => return Err(error),
+            None if open.is_some() => writeln!(out)?,
+            None => {}
+        }
     }
+}
 
-    fn end(&mut self) {
-        if self.open.take().is_some() && self.failed.is_none() {
-            self.failed = writeln!(self.out).err();
+/// Writes where a sample comes from, on the line of its batch, which begins after that of the batch `before`.
+fn write_source(
+    before: Option<BatchId>,
+    batch: BatchId,
+    sample: SampleId,
+    place: &str,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    if before == Some(batch) {
+        write!(out, ",")?;
+    } else {
+        if before.is_some() {
+            writeln!(out)?;
         }
+        write!(out, "{} {} {} ", batch.epoch.0, batch.step.0, batch.rank.0)?;
     }
+    write!(out, "{}:{place}", sample.0)
 }

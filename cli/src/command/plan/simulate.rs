@@ -43,11 +43,8 @@ pub(super) fn run(arguments: &Plan, inputs: &PlanInputs) -> Result<(), Failure> 
     let machine = inputs.machine.as_ref();
     let assumed = inputs.assumed_lengths();
     let assumed = assumed.as_deref();
-    let documents = predictions.iter().map(|prediction| Document { machine, assumed, prediction });
-    match documents.collect::<Vec<_>>().as_slice() {
-        [only] => output::json(only),
-        all => output::json(&all),
-    }
+    let of = |prediction| Document { machine, assumed, prediction };
+    output::json_of_each(predictions.iter().map(of))
 }
 
 #[derive(Serialize)]

@@ -1,79 +1,60 @@
 //! Predictions side by side, as a text table.
 
-use std::fmt::Write as _;
-
 use tierfeed_core::{tier::Kind, units::Bytes};
 use tierfeed_runtime::predict::{Epoch, Figures, Prediction};
 
 /// Each policy by epoch and in total: its reads, then its times, if any speed is known. `notes` come first.
 pub(super) fn comparison(predictions: &[Prediction], notes: &[String]) -> String {
-    let mut text = String::new();
-    for note in notes {
-        line(&mut text, format_args!("{note}"));
-    }
+    let mut lines = notes.to_vec();
     if !notes.is_empty() {
-        text.push('\n');
+        lines.push(String::new());
     }
-    text.push_str(&bytes(predictions));
+    lines.extend(bytes(predictions));
     if predictions.iter().any(|it| it.total.duration_s > 0.0) {
-        text.push('\n');
-        text.push_str(&times(predictions));
+        lines.push(String::new());
+        lines.extend(times(predictions));
     }
-    text
+    lines.join("\n")
 }
 
-fn bytes(predictions: &[Prediction]) -> String {
+fn bytes(predictions: &[Prediction]) -> Vec<String> {
     let kinds: Vec<_> = predictions.first().into_iter().flat_map(tiers).collect();
     let heads = columns(&kinds, str::to_owned);
-    let mut text = String::new();
-    line(
-        &mut text,
-        format_args!(
-            "{:<12}{:>6}{:>12}{heads}{:>12}{:>12}{:>8}{:>8}{:>8}",
-            "policy", "epoch", "cold", "least cold", "cold/least", "hits", "best", "burst"
-        ),
+    let head = format!(
+        "{:<12}{:>6}{:>12}{heads}{:>12}{:>12}{:>8}{:>8}{:>8}",
+        "policy", "epoch", "cold", "least cold", "cold/least", "hits", "best", "burst"
     );
-    for (policy, epoch, figures, burst) in rows(predictions) {
+    let line = |(policy, epoch, figures, burst): Row<'_>| {
         let tiers = columns(&kinds, |kind| size(figures.tier_read_bytes[kind]));
-        line(
-            &mut text,
-            format_args!(
-                "{policy:<12}{epoch:>6}{:>12}{tiers}{:>12}{:>12}{:>7.1}%{:>7.1}%{:>8}",
-                size(figures.cold_read_bytes),
-                size(figures.minimal_cold_bytes),
-                ratio(figures.cold_to_minimal),
-                figures.hit_ratio * 100.0,
-                figures.best_hit_ratio * 100.0,
-                ratio(burst),
-            ),
-        );
-    }
-    text
+        format!(
+            "{policy:<12}{epoch:>6}{:>12}{tiers}{:>12}{:>12}{:>7.1}%{:>7.1}%{:>8}",
+            size(figures.cold_read_bytes),
+            size(figures.minimal_cold_bytes),
+            ratio(figures.cold_to_minimal),
+            figures.hit_ratio * 100.0,
+            figures.best_hit_ratio * 100.0,
+            ratio(burst),
+        )
+    };
+    [head].into_iter().chain(rows(predictions).map(line)).collect()
 }
 
-fn times(predictions: &[Prediction]) -> String {
-    let mut text = String::new();
-    line(
-        &mut text,
-        format_args!(
-            "{:<12}{:>6}{:>8}{:>12}{:>12}{:>12}{:>12}",
-            "policy", "epoch", "ready", "stall s", "takes s", "bound s", "time/bound"
-        ),
+fn times(predictions: &[Prediction]) -> Vec<String> {
+    let head = format!(
+        "{:<12}{:>6}{:>8}{:>12}{:>12}{:>12}{:>12}",
+        "policy", "epoch", "ready", "stall s", "takes s", "bound s", "time/bound"
     );
-    for (policy, epoch, figures, _) in rows(predictions) {
-        line(
-            &mut text,
-            format_args!(
-                "{policy:<12}{epoch:>6}{:>7.1}%{:>12.3}{:>12.3}{:>12.3}{:>12}",
-                figures.ready_ratio * 100.0,
-                figures.stall_s,
-                figures.duration_s,
-                figures.lower_bound_s,
-                ratio(figures.duration_to_lower_bound),
-            ),
-        );
-    }
-    text
+    let line = |(policy, epoch, figures, _): Row<'_>| {
+        format!(
+            "{policy:<12}{epoch:>6}{:>7.1}%{:>12.3}{:>12.3}{:>12.3}{:>12}",
+            figures.ready_ratio * 100.0,
+            figures.stall_s,
+            figures.duration_s,
+            figures.lower_bound_s,
+            ratio(figures.duration_to_lower_bound),
+        )
+    };
+    [head].into_iter().chain(rows(predictions).map(line)).collect()
 }
 
 /// Policy, epoch, figures and burst of every line.
@@ -89,7 +70,7 @@ fn rows(predictions: &[Prediction]) -> impl Iterator<Item = Row<'_>> {
 }
 
 fn columns(kinds: &[&'static str], cell: impl Fn(&'static str) -> String) -> String {
-    kinds.iter().fold(String::new(), |row, kind| row + &format!("{:>14}", cell(kind)))
+    kinds.iter().map(|kind| format!("{:>14}", cell(kind))).collect()
 }
 
 /// The most cold bytes of a step, divided by the mean.
@@ -105,14 +86,10 @@ fn tiers(prediction: &Prediction) -> impl Iterator<Item = &'static str> + '_ {
     kinds.filter(|kind| prediction.total.tier_read_bytes.contains_key(kind))
 }
 
-pub(super) fn size(bytes: u64) -> String {
+fn size(bytes: u64) -> String {
     Bytes(bytes).to_string()
 }
 
-pub(super) fn ratio(times: Option<f64>) -> String {
+fn ratio(times: Option<f64>) -> String {
     times.map_or_else(|| "-".to_owned(), |times| format!("{times:.3}"))
-}
-
-pub(super) fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
-    writeln!(text, "{line}").expect("writing to a string cannot fail");
 }

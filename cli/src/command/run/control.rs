@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use tierfeed_core::{fleet::training::Cause, id::NodeId};
 use tierfeed_runtime::{
     agent::LoadedJob,
-    manager::{Listener, Manager, ManagerError, Summaries},
+    manager::{Listener, Manager, ManagerError, Settings, Summaries},
     observe::{metrics, report::NodeSummary},
     rpc::client::{Address, Client},
     run_dir::{RunDir, rendezvous::Rendezvous},
@@ -18,13 +18,13 @@ use tokio::task::JoinHandle;
 use super::{
     Dirs, finished,
     meeting::{Meeting, host_of},
+    trainer_variables::MeetingPlace,
     watch::{Ended, TrainingWatch},
 };
 use crate::{
     command::status::of_call,
     failure::Failure,
     jobs::{IndexedJob, JobFile},
-    processes::MeetingPlace,
     signals::Signals,
 };
 
@@ -65,15 +65,15 @@ pub(super) struct JobEnd {
 }
 
 impl Control {
-    pub(super) async fn alone(indexed: &IndexedJob, run_dir: &RunDir) -> Result<Self, Failure> {
+    pub(super) async fn alone(indexed: IndexedJob, run_dir: &RunDir) -> Result<Self, Failure> {
         let socket = run_dir.manager_socket();
-        let listener = Listener::unix(&socket).map_err(Failure::work)?;
-        let ranks_meet_at = MeetingPlace::here().map_err(Failure::Work)?;
-        let own = OwnManager::start(indexed, listener, run_dir, 0, None).await?;
+        let listener = Listener::unix(&socket)?;
+        let ranks_meet_at = MeetingPlace::here()?;
+        let own = OwnManager::start(indexed.manager, listener, run_dir, None).await?;
         Ok(Self {
             address: Address::Unix(socket),
             token: None,
-            job: Some(indexed.loaded()),
+            job: Some(indexed.loaded),
             ranks_meet_at,
             training: None,
             own: Some(own),
@@ -82,21 +82,20 @@ impl Control {
 
     /// A manager that the other nodes join.
     pub(super) async fn first(
-        indexed: &IndexedJob,
+        indexed: IndexedJob,
         job_dir: &RunDir,
         meeting: Meeting,
     ) -> Result<Self, Failure> {
-        let ranks_meet_at = MeetingPlace::here().map_err(Failure::Work)?;
+        let ranks_meet_at = MeetingPlace::here()?;
         let (listener, own, token) = meeting.open(job_dir).await?;
-        let manager =
-            OwnManager::start(indexed, listener, job_dir, ranks_meet_at.port, Some(&token));
-        let manager = manager.await?;
+        let settings = Settings { meeting_port: ranks_meet_at.port, ..indexed.manager };
+        let manager = OwnManager::start(settings, listener, job_dir, Some(&token)).await?;
         let address = Address::Tcp(own);
         let client = Client::connect(&address, Some(&token)).await.map_err(of_call)?;
         Ok(Self {
             address,
             token: Some(token),
-            job: Some(indexed.loaded()),
+            job: Some(indexed.loaded),
             ranks_meet_at,
             training: Some(TrainingWatch::start(client, NodeId(0))),
             own: Some(OwnManager { met_in: Some(job_dir.clone()), ..manager }),
@@ -170,16 +169,13 @@ async fn wait_for_others(ended: &mut Ended, within: Option<Duration>, signals: &
 
 impl OwnManager {
     async fn start(
-        indexed: &IndexedJob,
+        settings: Settings,
         listener: Listener,
         run_dir: &RunDir,
-        meeting_port: u16,
         token: Option<&Token>,
     ) -> Result<Self, Failure> {
         let (stop, shutdown) = shutdown::channel();
-        let metrics = metrics::Server::start(&run_dir.manager_metrics_socket(), None, None).await;
-        let metrics = metrics.map_err(Failure::work)?;
-        let settings = tierfeed_runtime::manager::Settings { meeting_port, ..indexed.manager() };
+        let metrics = metrics::Server::start(&run_dir.manager_metrics_socket(), None, None).await?;
         let manager = Manager::start(settings, listener, shutdown).with_metrics(metrics);
         let manager = match token {
             Some(token) => manager.with_peer_secret(token),

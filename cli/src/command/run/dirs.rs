@@ -87,8 +87,7 @@ impl Dirs {
             1 => job_dir.clone(),
             _ => create(job_dir.of_node(seat.node.0))?,
         };
-        let arrived = if is_of_one_run { None } else { Some(meeting::arrival(&node_dir)) };
-        let arrived = arrived.transpose().map_err(Failure::work)?;
+        let arrived = if is_of_one_run { None } else { Some(meeting::arrival(&node_dir)?) };
         let arrived = arrived.and_then(|time| time.checked_sub(began));
         Ok(Self { job: job_dir, node: node_dir, arrived, run, goes_on })
     }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use nix::{ifaddrs::getifaddrs, unistd::gethostname};
 use tierfeed_core::{fleet::training::Stage, id::NodeId};
 use tierfeed_runtime::{
@@ -67,20 +67,17 @@ impl Meeting {
     /// Listens for the other nodes, and says where in the run directory of the job. Returns also the address
     /// at which this host reaches it.
     pub(super) async fn open(self, job_dir: &RunDir) -> Result<(Listener, String, Token), Failure> {
-        let token = self.token.map_or_else(Token::generate, Ok).map_err(Failure::work)?;
+        let token = self.token.map_or_else(Token::generate, Ok)?;
         let listen = self.address.as_deref().map_or_else(|| "0.0.0.0:0".to_owned(), to_listen_at);
         let listener = Listener::tcp(&listen, &token).await.map_err(Failure::input)?;
-        let bound = listener.tcp_address().map_err(Failure::work)?;
-        let bound = bound.ok_or_else(|| Failure::Work(anyhow!("no network address")))?;
+        let bound = listener.tcp_address()?.context("no network address")?;
         let own = own_address(bound);
         let addresses = match self.address {
             Some(address) => vec![address],
             None => addresses(bound.port()),
         };
         tracing::info!(address = addresses[0], "waits for the other nodes");
-        Rendezvous { addresses, token: token.clone() }
-            .write(&job_dir.rendezvous())
-            .map_err(Failure::work)?;
+        Rendezvous { addresses, token: token.clone() }.write(&job_dir.rendezvous())?;
         Ok((listener, own, token))
     }
 

@@ -1,6 +1,6 @@
 //! A run on one node: its agent and its ranks, from the manager to the end of the job.
 
-use std::{collections::BTreeMap, pin::pin, time::Duration};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use clap::ValueEnum;
 use nix::unistd::gethostname;
@@ -22,21 +22,19 @@ use tokio::time::timeout;
 use super::{
     Dirs, FIRST, Ranks, Run,
     control::{Control, JobEnd, OTHERS_END_AFTER_SIGNAL, OTHERS_END_WITHIN},
+    ending::Ending,
     finished,
+    launcher::launcher_in,
     meeting::{Meeting, share_index, typed},
     of_agent,
     tasks::OtherTasks,
-    trainer_variables,
+    trainer_variables::{self, MeetingPlace},
 };
 use crate::{
-    command, deadline,
-    ending::Ending,
-    environment,
+    command, deadline, environment,
     failure::Failure,
     jobs::{self, IndexedJob, JobFile},
-    launcher::launcher_in,
     panics,
-    processes::{self, MeetingPlace},
     signals::Signals,
 };
 
@@ -82,15 +80,6 @@ enum ReadJob {
     File(JobFile),
 }
 
-impl ReadJob {
-    fn job(&self) -> &Job {
-        match self {
-            Self::Indexed(indexed) => &indexed.job,
-            Self::File(file) => &file.job,
-        }
-    }
-}
-
 impl NodeRun<'_> {
     pub(super) fn run(&self, file: JobFile, told: Option<Signals>) -> Result<NodeEnd, Failure> {
         // Beside everything that the start does from here on.
@@ -98,11 +87,12 @@ impl NodeRun<'_> {
         let calibration = Calibration::begin(&file.job, tiers_report.as_deref());
         // Before the job is indexed: the other processes of this node come now.
         let others = self.other_tasks(file.job.world)?;
-        let job = match self.seat.node {
+        let job = Arc::clone(&file.job);
+        let read = match self.seat.node {
             FIRST => ReadJob::Indexed(Box::new(jobs::load(file, &self.dirs.job)?)),
             _ => ReadJob::File(file),
         };
-        command::finish(self.run_with(&job, calibration, others, told))
+        command::finish(self.run_with(&job, read, calibration, others, told))
     }
 
     fn other_tasks(&self, world: World) -> Result<Option<OtherTasks>, Failure> {
@@ -127,15 +117,16 @@ impl NodeRun<'_> {
 
     async fn run_with(
         &self,
-        job: &ReadJob,
+        job: &Job,
+        read: ReadJob,
         calibration: Calibration,
         others: Option<OtherTasks>,
         told: Option<Signals>,
     ) -> Result<NodeEnd, Failure> {
         // Listens from here on, because a signal may come before the first trainer is started.
-        let (mut signals, _deadline) = self.ranks.signals(told).map_err(Failure::work)?;
+        let (mut signals, _deadline) = self.ranks.signals(told)?;
         let control = tokio::select! {
-            control = self.control(job) => control?,
+            control = self.control(read) => control?,
             signal = signals.next() => {
                 let ending = Ending::Unstarted(signal);
                 return Ok(NodeEnd { ending, of_job: None, report: None, job_report: None });
@@ -159,13 +150,12 @@ impl NodeRun<'_> {
         if is_asked {
             deadline::start(deadline::CONCLUDED_WITHIN);
         }
-        let world = job.job().world;
-        let job_report = (self.seat.node == FIRST && world.nodes > 1).then(|| {
+        let job_report = (self.seat.node == FIRST && job.world.nodes > 1).then(|| {
             let code = of_job.map_or(code, Cause::code);
-            JobReport::of(&job.job().name, world.nodes, code, summaries.into_values().collect())
+            JobReport::of(&job.name, job.world.nodes, code, summaries.into_values().collect())
         });
         if let Some(report) = &job_report {
-            report.write(&self.dirs.job.report()).map_err(Failure::work)?;
+            report.write(&self.dirs.job.report())?;
         }
         let (ending, report) = played?;
         Ok(NodeEnd { ending, of_job, report, job_report })
@@ -185,47 +175,40 @@ impl NodeRun<'_> {
     }
 
     /// The manager of the run, on this node or on the first one.
-    async fn control(&self, job: &ReadJob) -> Result<Control, Failure> {
+    async fn control(&self, read: ReadJob) -> Result<Control, Failure> {
         let place = &self.arguments.place;
         let meeting = || -> Result<Meeting, Failure> {
             let token = environment::token(place.token_file.as_deref(), None)?;
             Ok(Meeting { address: typed(place.manager.as_ref())?, token })
         };
-        match job {
-            ReadJob::Indexed(indexed) if indexed.job.world.nodes == 1 => {
-                Control::alone(indexed, &self.dirs.job).await
+        match read {
+            ReadJob::Indexed(indexed) if indexed.loaded.job.world.nodes == 1 => {
+                Control::alone(*indexed, &self.dirs.job).await
             }
-            ReadJob::Indexed(indexed) => Control::first(indexed, &self.dirs.job, meeting()?).await,
+            ReadJob::Indexed(indexed) => Control::first(*indexed, &self.dirs.job, meeting()?).await,
             ReadJob::File(file) => {
                 let within = self.arguments.wait();
-                Control::joined(file, self.seat.node, self.dirs, meeting()?, within).await
+                Control::joined(&file, self.seat.node, self.dirs, meeting()?, within).await
             }
         }
     }
 
     async fn play(
         &self,
-        job: &ReadJob,
+        job: &Job,
         control: &Control,
         calibration: Calibration,
         others: Option<OtherTasks>,
         signals: &mut Signals,
     ) -> Result<(Ending, Option<Report>), Failure> {
         share_index(&self.dirs.job, &self.dirs.node);
-        let run_dir = self.dirs.node.clone();
+        let (address, token) = (control.address.clone(), control.token.clone());
+        let (launch, run_dir) = (self.launch.clone(), self.dirs.node.clone());
+        let observe = &self.arguments.observe;
         let settings = agent::Settings {
-            manager: control.address.clone(),
-            token: control.token.clone(),
-            launch: self.launch.clone(),
             job: control.job.clone(),
-            tiers_report: environment::tiers_report(None).ok(),
             calibration: Some(calibration),
-            observe: command::observe(&self.arguments.observe, control.token.as_ref(), &run_dir)?,
-            run_dir,
-            memory: environment::job_memory(),
-            transform_worker: environment::transform_worker()?,
-            image_sizes: environment::image_sizes(),
-            measured_transforms: environment::measured_transforms(),
+            ..command::agent::settings(address, token, launch, run_dir, observe)?
         };
         let (stop_agent, agent_shutdown) = shutdown::channel();
         let mut start = Box::pin(Agent::start(settings, agent_shutdown));
@@ -244,8 +227,8 @@ impl NodeRun<'_> {
             }
         };
         let agent = tokio::spawn(agent.run());
-        let ending = self.train(job.job(), control, others, signals).await;
-        let waits_for_others = self.seat.node == FIRST && job.job().world.nodes > 1;
+        let ending = self.train(job, control, others, signals).await;
+        let waits_for_others = self.seat.node == FIRST && job.world.nodes > 1;
         if matches!(ending, Ok(Ending::Stopped(..))) && !waits_for_others {
             deadline::start(deadline::ENDS_WITHIN);
         }
@@ -276,7 +259,7 @@ impl NodeRun<'_> {
         others: Option<OtherTasks>,
         signals: &mut Signals,
     ) -> anyhow::Result<Ending> {
-        let shared = trainer_variables(&self.dirs.node)?;
+        let shared = trainer_variables::of_agent(&self.dirs.node)?;
         let mut started = match self.ranks {
             Ranks::Caller(caller) => caller.train(&shared)?,
             Ranks::Supervisor(supervisor) => {
@@ -305,7 +288,7 @@ impl NodeRun<'_> {
     ) -> anyhow::Result<Vec<Vec<(&'static str, String)>>> {
         let ProcessPlacement { node, task } = self.seat;
         if let Task::Rank { rank, .. } = task {
-            return processes::rank_variables(world, [rank].into_iter(), place);
+            return trainer_variables::rank_variables(world, [rank].into_iter(), place);
         }
         let launcher = launcher_in(&self.arguments.command);
         if let Some(launcher) = launcher.filter(|_| self.arguments.launch.is_none()) {
@@ -316,10 +299,12 @@ impl NodeRun<'_> {
         let default = if is_alone || launcher.is_some() { Launch::Once } else { Launch::PerRank };
         match self.arguments.launch.unwrap_or(default) {
             Launch::Once if world.nodes > 1 => {
-                Ok(vec![processes::launcher_variables(world, node, place)])
+                Ok(vec![trainer_variables::launcher_variables(world, node, place)])
             }
             Launch::Once => Ok(vec![Vec::new()]),
-            Launch::PerRank => processes::rank_variables(world, world.ranks_of(node), place),
+            Launch::PerRank => {
+                trainer_variables::rank_variables(world, world.ranks_of(node), place)
+            }
         }
     }
 }

@@ -24,18 +24,19 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Run, exit};
+use super::{
+    Run,
+    ending::{self, Ending, RankEnd},
+    exit,
+    left_behind::{KILLED_WITHIN, LeftBehind},
+    trainers::{self, Trainers, Variables},
+};
 use crate::{
     command::{self, expansion},
-    deadline,
-    ending::{Ending, RankEnd},
-    environment,
+    deadline, environment,
     failure::Failure,
-    left_behind::{KILLED_WITHIN, LeftBehind},
     output, panics,
     signals::{self, PASSED_ON, Signals},
-    trainers::{self, Trainers, Variables},
-    words,
 };
 
 const SUPERVISED: &str = "--supervised";
@@ -49,9 +50,9 @@ pub(super) fn run(arguments: &Run) -> Result<(), Failure> {
 }
 
 async fn supervise(arguments: &Run) -> Result<(), Failure> {
-    let mut signals = Signals::listen(&PASSED_ON).map_err(Failure::work)?;
-    let mut agent = AgentProcess::start().map_err(Failure::Work)?;
-    let left_behind = LeftBehind::adopt(agent.pid()).map_err(Failure::work)?;
+    let mut signals = Signals::listen(&PASSED_ON)?;
+    let mut agent = AgentProcess::start()?;
+    let left_behind = LeftBehind::adopt(agent.pid())?;
     let variables = match agent.is_ready(&mut signals).await? {
         ControlFlow::Continue(variables) => variables,
         ControlFlow::Break(ending) => {
@@ -67,9 +68,8 @@ async fn supervise(arguments: &Run) -> Result<(), Failure> {
         }
     };
     let grace = arguments.grace.map(|grace| Duration::from_nanos(grace.0));
-    let ending = trainers.wait(&mut signals, grace, agent.ends_elsewhere()).await;
-    let ending = ending.map_err(Failure::Work)?;
-    agent.say(&words::ended(ending.of_rank())).await;
+    let ending = trainers.wait(&mut signals, grace, agent.ends_elsewhere()).await?;
+    agent.say(&ending::ended(ending.of_rank())).await;
     agent.exit(Some(ending), &mut signals, CONCLUDES_WITHIN).await
 }
 
@@ -152,18 +152,17 @@ impl AgentProcess {
             if let Some(signal) = stopped {
                 let status = ExitStatus::from_raw(signal as i32);
                 let end = RankEnd { status, asked: Some(signal) };
-                self.say(&words::ended(end)).await;
+                self.say(&ending::ended(end)).await;
                 return Ok(ControlFlow::Break(Some(Ending::Unstarted(signal))));
             }
-            let variables = serde_json::from_str(start).map_err(Failure::work)?;
-            return Ok(ControlFlow::Continue(variables));
+            return Ok(ControlFlow::Continue(serde_json::from_str(start)?));
         }
     }
 
     /// Waits until ranks of other processes have failed, or ended because they were asked to.
     async fn ends_elsewhere(&mut self) -> Cause {
         while let Ok(Some(said)) = self.lines.next_line().await {
-            if let Some(cause) = words::cause(&said) {
+            if let Some(cause) = ending::cause(&said) {
                 return cause;
             }
         }
@@ -193,7 +192,7 @@ impl AgentProcess {
                     }
                     Ok(None) | Err(_) => speaks = false,
                 },
-                ended = self.child.wait(), if !speaks => break ended.map_err(Failure::work)?,
+                ended = self.child.wait(), if !speaks => break ended?,
                 signal = signals.ending() => {
                     self.asked(signal).await;
                     ends_by.get_or_insert(Instant::now() + deadline::ENDS_WITHIN);
@@ -214,7 +213,7 @@ impl AgentProcess {
 
     async fn asked(&mut self, signal: Signal) {
         let number = u8::try_from(signal as i32).unwrap_or_default();
-        self.say(&words::word(Cause::Asked(number))).await;
+        self.say(&ending::word(Cause::Asked(number))).await;
     }
 
     async fn say(&mut self, word: &str) {
@@ -241,7 +240,7 @@ impl AgentProcess {
 
 fn print(said: &str) -> Result<(), Failure> {
     let Some(text) = said.strip_prefix("print ") else { return Ok(()) };
-    let text: String = serde_json::from_str(text).map_err(Failure::work)?;
+    let text: String = serde_json::from_str(text)?;
     output::lines(&text)
 }
 
@@ -286,7 +285,7 @@ mod tests {
     #[tokio::test]
     async fn an_agent_that_speaks_while_it_waits_is_waited_for() {
         let waits =
-            format!("for _ in 1 2 3 4 5 6; do echo {}; sleep 0.5; done; exit 9", words::WAITS);
+            format!("for _ in 1 2 3 4 5 6; do echo {}; sleep 0.5; done; exit 9", ending::WAITS);
         assert_eq!(code_beside(&waits, Duration::from_secs(2)).await, 9);
     }
 }

@@ -4,7 +4,7 @@
 //! They meet at a socket in the run directory of the node. Each side writes lines. Another process begins with
 //! `rank NUMBER RUN`, its number on the node and what its run is called; the first one says `other` if it works
 //! for another run, `start HOST PORT` when the agent is ready, with the place where the ranks of the job meet; and
-//! both the [`words`] when ranks end. Each rank has one place, and a process that comes back to it takes it over.
+//! both the [`ending`] when ranks end. Each rank has one place, and a process that comes back to it takes it over.
 
 use std::{
     io, os::unix::process::ExitStatusExt as _, path::Path, pin::pin, process::ExitStatus,
@@ -27,17 +27,15 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 
-use super::{ANOTHER_ENDS_WITHIN, Dirs, Ranks, Run, exit, meeting, trainer_variables};
-use crate::{
-    command, deadline,
-    ending::{Ending, RankEnd},
-    failure::Failure,
-    processes::{self, MeetingPlace},
-    signals::Signals,
+use super::{
+    ANOTHER_ENDS_WITHIN, Dirs, Ranks, Run,
+    ending::{self, Ending, RankEnd},
+    exit, meeting,
     supervisor::stopped,
+    trainer_variables::{self, MeetingPlace},
     trainers::Trainers,
-    words,
 };
+use crate::{command, deadline, failure::Failure, signals::Signals};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -195,7 +193,7 @@ impl<S: AsyncRead + AsyncWrite> Seat<S> {
                     line = None;
                     if comes_back == Return::Never {
                         let killed = RankEnd { status: ExitStatus::from_raw(KILLED), asked: None };
-                        return Ok(heard.and_then(|it| words::rank_end(&it)).unwrap_or(killed));
+                        return Ok(heard.and_then(|it| ending::rank_end(&it)).unwrap_or(killed));
                     }
                     if has_waited || is_told {
                         return Ok(of_code(0));
@@ -218,7 +216,7 @@ impl<S: AsyncRead + AsyncWrite> Seat<S> {
                 cause = stopped(&mut stop), if !is_told => {
                     is_told = true;
                     match &mut line {
-                        Some(line) => line.try_to_say(&words::word(cause)).await,
+                        Some(line) => line.try_to_say(&ending::word(cause)).await,
                         None if comes_back == Return::Never => {
                             return Ok(of_code(i32::from(cause.code())));
                         }
@@ -259,7 +257,7 @@ pub(super) fn follow(
     told: Option<Signals>,
 ) -> Result<(), Failure> {
     let ending = command::finish(async {
-        let (mut signals, _deadline) = ranks.signals(told).map_err(Failure::work)?;
+        let (mut signals, _deadline) = ranks.signals(told)?;
         let hello = format!("rank {} {}", rank.0 % world.ranks_per_node, dirs.run);
         let first = First { dirs, hello };
         let mut met = None;
@@ -273,18 +271,17 @@ pub(super) fn follow(
                 return Ok(ending);
             }
         };
-        let line = met.ok_or_else(|| Failure::Work(anyhow!("no first process of this node")))?;
-        let variables = trainer_variables(&dirs.node).map_err(Failure::Work)?;
+        let line = met.context("no first process of this node")?;
+        let variables = trainer_variables::of_agent(&dirs.node)?;
         let (trainers, again) = match ranks {
             Ranks::Caller(caller) => (caller.train(&variables), Some(&first)),
             Ranks::Supervisor(supervisor) => {
-                let own = processes::rank_variables(world, [rank].into_iter(), &place);
-                let own = own.map_err(Failure::Work)?.into_iter().flatten();
+                let own = trainer_variables::rank_variables(world, [rank].into_iter(), &place)?;
+                let own = own.into_iter().flatten();
                 (supervisor.train(&[variables.into_iter().chain(own).collect()]), None)
             }
         };
-        let trainers = trainers.map_err(Failure::Work)?;
-        train(trainers, line, again, &mut signals).await.map_err(Failure::Work)
+        train(trainers?, line, again, &mut signals).await.map_err(Failure::Work)
     })?;
     exit(ending, None, None)
 }
@@ -301,7 +298,7 @@ async fn train(
         loop {
             match (line.hear().await, again) {
                 (Some(said), _) => {
-                    if let Some(cause) = words::cause(&said) {
+                    if let Some(cause) = ending::cause(&said) {
                         return cause;
                     }
                 }
@@ -317,7 +314,7 @@ async fn train(
 }
 
 async fn say_end(mut writer: impl AsyncWrite + Unpin, end: RankEnd) {
-    let said = format!("{}\n", words::ended(end));
+    let said = format!("{}\n", ending::ended(end));
     if let Err(error) = timeout(SAID_WITHIN, writer.write_all(said.as_bytes())).await {
         tracing::debug!(%error, "the first process of this node does not listen");
     }

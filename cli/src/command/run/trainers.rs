@@ -15,11 +15,12 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{
-    deadline,
+use super::{
     ending::{Ending, RankEnd},
-    environment,
     left_behind::{GRACE, KILLED_WITHIN, LeftBehind, tree_of},
+};
+use crate::{
+    deadline, environment,
     signals::{PASSED_ON, Signals, was_sent_to_all},
 };
 

@@ -25,7 +25,8 @@ use nix::{
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::{ending::RankEnd, failure::Failure, trainers::Trainers};
+use super::{ending::RankEnd, trainers::Trainers};
+use crate::failure::Failure;
 
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
@@ -50,35 +51,36 @@ impl Caller {
     /// The caller, and its job. If it ends before it was told anything, this process gets SIGTERM.
     pub(crate) fn hear() -> Result<Self, Failure> {
         let mut line = String::new();
-        let read = io::stdin().lock().take(LINE_BYTES_MAX).read_line(&mut line);
-        read.context("cannot read the job from standard input").map_err(Failure::Work)?;
+        io::stdin()
+            .lock()
+            .take(LINE_BYTES_MAX)
+            .read_line(&mut line)
+            .context("cannot read the job from standard input")?;
         let job = serde_json::from_str(&line)
             .context("standard input must begin with the job, as one JSON string on one line")
             .map_err(Failure::Input)?;
         let (gone, is_gone) = watch::channel(false);
         let is_told = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&is_told);
-        let watching = thread::Builder::new().name("caller".to_owned()).spawn(move || {
+        thread::Builder::new().name("caller".to_owned()).spawn(move || {
             // An error ends the input too.
             let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
             gone.send_replace(true);
             if !told.load(Ordering::SeqCst) {
                 let _ = kill(Pid::this(), Signal::SIGTERM);
             }
-        });
-        watching.map_err(Failure::work)?;
+        })?;
         let told = Arc::clone(&is_told);
         #[expect(
             clippy::disallowed_methods,
             reason = "it ends with its process, and waits for no event"
         )]
-        let working = thread::Builder::new().name("working".to_owned()).spawn(move || {
+        thread::Builder::new().name("working".to_owned()).spawn(move || {
             thread::sleep(ALIVE_EVERY);
             while !told.load(Ordering::SeqCst) && say(&Answer::Working {}).is_ok() {
                 thread::sleep(ALIVE_EVERY);
             }
-        });
-        working.map_err(Failure::work)?;
+        })?;
         Ok(Self { job, is_gone, is_told })
     }
 

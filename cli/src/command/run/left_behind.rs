@@ -24,6 +24,7 @@ use tokio::{
 
 use crate::{
     deadline,
+    environment::parent_and_start,
     signals::{ignored_by, was_sent_to},
 };
 
@@ -196,19 +197,11 @@ fn children_of(parent: Pid) -> Vec<Pid> {
 fn with_parents() -> Vec<(Pid, Pid)> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = numbers.filter_map(|it| it.file_name().to_str()?.parse().ok());
-    numbers.map(Pid::from_raw).filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
+    numbers.map(Pid::from_raw).filter_map(|pid| Some((pid, parent_and_start(pid)?.0))).collect()
 }
 
 fn name_of(pid: Pid) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
-}
-
-/// `None` once it is gone.
-fn parent_of(pid: Pid) -> Option<Pid> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before it may contain anything.
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
 }
 
 #[cfg(test)]

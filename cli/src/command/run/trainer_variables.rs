@@ -1,12 +1,16 @@
-//! The variables by which trainers know who they are.
+//! The variables by which trainers find their agent, and know who they are.
 
-use std::net::TcpListener;
+use std::{net::TcpListener, path::Path};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use tierfeed_core::{
     fleet::launch::{self, Launcher},
     id::{NodeId, Rank},
     order::World,
+};
+use tierfeed_runtime::{
+    agent::scratch,
+    run_dir::{RunDir, trainer_file::TrainerFile},
 };
 
 use crate::environment;
@@ -22,6 +26,27 @@ impl MeetingPlace {
         let port = free_port().context("no free port for MASTER_PORT")?;
         Ok(Self { host: "127.0.0.1".to_owned(), port })
     }
+}
+
+/// The variables by which a trainer finds its agent, and continues without it.
+pub(crate) fn of_agent(run_dir: &RunDir) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let text = |path: &Path| -> anyhow::Result<String> {
+        let text = path.to_str().ok_or_else(|| anyhow!("{} is not UTF-8", path.display()))?;
+        Ok(text.to_owned())
+    };
+    let file = TrainerFile::read(&run_dir.trainer_file())?;
+    let mut variables = vec![
+        (environment::SOCKET, text(&file.socket)?),
+        (environment::JOB, text(&file.job)?),
+        (environment::INDEX, text(&file.index)?),
+        (environment::EXE, text(&environment::exe()?)?),
+        (environment::RUN_DIR, text(run_dir.path())?),
+    ];
+    if let Some(scratch) = &file.scratch {
+        scratch::hold(scratch).with_context(|| format!("{}", scratch.display()))?;
+        variables.push((environment::SCRATCH, text(scratch)?));
+    }
+    Ok(variables)
 }
 
 /// The identity variables of `ranks` of a node: those of torchrun, and those that distinguish a launcher inside

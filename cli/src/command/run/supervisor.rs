@@ -3,7 +3,7 @@
 //! The process that the user started is the parent of the trainers, gets the signals and holds no memory worth
 //! killing it for, so trainers outlive their agent. Both speak over standard output of the agent's process, which
 //! is a socket: this side says `start` with the variables of the trainers as JSON, the words of
-//! [`crate::words`] when ranks elsewhere end, and `print` with a text for standard output as JSON.
+//! [`ending`] when ranks elsewhere end, and `print` with a text for standard output as JSON.
 //! The other says `asked SIGNAL` for a signal while it has no trainers, `error MESSAGE` if it cannot start them,
 //! and `ended` when all have. When it was killed, the kernel closes the socket, and this process ends as it did.
 
@@ -26,12 +26,13 @@ use nix::{
 use tierfeed_core::fleet::training::Cause;
 use tokio::sync::{mpsc, watch};
 
+use super::{
+    ending::{self, RankEnd},
+    trainers::Trainers,
+};
 use crate::{
-    ending::RankEnd,
     failure::Failure,
     signals::{Signals, WAITING_MAX},
-    trainers::Trainers,
-    words,
 };
 
 const BYTES_MAX: u64 = 1 << 20;
@@ -50,15 +51,15 @@ impl Supervisor {
     /// The supervisor that started this process, and the signals that it reports. Until they are
     /// [heard](Self::hear), a signal to end ends this process.
     pub(crate) fn meet() -> Result<(Self, Signals), Failure> {
-        let line = io::stdout().as_fd().try_clone_to_owned().map(UnixStream::from);
-        let line = line.context("no standard output").map_err(Failure::Work)?;
-        let input = line.try_clone().map_err(Failure::work)?;
+        let line = io::stdout().as_fd().try_clone_to_owned().context("no standard output")?;
+        let line = UnixStream::from(line);
+        let input = line.try_clone()?;
         let (told, signals) = mpsc::channel(WAITING_MAX);
         let (ended, end) = watch::channel(None);
         let is_heard = Arc::new(AtomicBool::new(false));
         let listening = Listening { told, ended, is_heard: Arc::clone(&is_heard) };
         let thread = thread::Builder::new().name("supervisor".to_owned());
-        thread.spawn(move || listening.run(input)).map_err(Failure::work)?;
+        thread.spawn(move || listening.run(input))?;
         Ok((Self { line, is_heard, end }, Signals::told(signals)))
     }
 
@@ -85,7 +86,7 @@ impl Supervisor {
                     cause = stopped(&mut stop), if !is_told => {
                         is_told = true;
                         // An error means that it is gone, which is heard.
-                        let _ = say(&line, &words::word(cause));
+                        let _ = say(&line, &ending::word(cause));
                     }
                 }
             }
@@ -96,11 +97,11 @@ impl Supervisor {
     /// Says that this process waits, and does not hang.
     pub(crate) fn wait(&self) {
         // An error means that it is gone, which is heard.
-        let _ = say(&self.line, words::WAITS);
+        let _ = say(&self.line, ending::WAITS);
     }
 
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
-        let text = serde_json::to_string(text).map_err(Failure::work)?;
+        let text = serde_json::to_string(text)?;
         say(&self.line, &format!("print {text}")).map_err(Failure::work)
     }
 }
@@ -126,9 +127,9 @@ struct Listening {
 impl Listening {
     fn run(self, input: UnixStream) {
         for word in BufReader::new(input.take(BYTES_MAX)).lines().map_while(Result::ok) {
-            if let Some(Cause::Asked(number)) = words::cause(&word) {
+            if let Some(Cause::Asked(number)) = ending::cause(&word) {
                 self.asked(number);
-            } else if let Some(end) = words::rank_end(&word) {
+            } else if let Some(end) = ending::rank_end(&word) {
                 self.ended.send_replace(Some(Ok(end)));
             } else if let Some(error) = word.strip_prefix("error ") {
                 self.ended.send_replace(Some(Err(error.to_owned())));
