@@ -1,6 +1,7 @@
 //! One file for each command: what it reads, what it calls, what it prints.
 
 pub(crate) mod agent;
+mod agent_socket;
 pub(crate) mod analyze;
 pub(crate) mod client;
 pub(crate) mod dataset_keys;
@@ -15,8 +16,10 @@ pub(crate) mod init;
 mod machine;
 pub(crate) mod manager;
 pub(crate) mod manual;
+mod nodes_report;
 pub(crate) mod objects;
 pub(crate) mod plan;
+mod program;
 pub(crate) mod read;
 pub(crate) mod run;
 mod script_analysis;
@@ -49,7 +52,7 @@ use crate::{
 };
 
 /// Metrics on the network.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Metrics {
     /// Serves metrics for Prometheus there, as HOST:PORT beside the socket in the run directory; port 0
     /// takes a free one. Those who ask there show a token.

@@ -1,26 +1,19 @@
 //! Reads the environment, the working directory and the calendar. No other module of this crate does, except
-//! for the variables of options in `arguments`.
+//! for the variables of options.
 
 use std::{
     collections::BTreeMap,
     env, fs,
     path::{self, Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, anyhow};
-use nix::unistd::{Pid, gethostname};
 use tierfeed_core::{
-    fleet::launch::{self, Identity, Launcher},
+    fleet::launch::{self, Identity},
     units::Bytes,
 };
-#[cfg(debug_assertions)]
-use tierfeed_numa_memory::failpoint;
 use tierfeed_runtime::{
-    dataset::{
-        image_sizes::ImageSizeCache, index_cache::IndexCache,
-        measured_transforms::MeasuredTransforms,
-    },
     run_dir::{self, RunDir, history},
     transport::token::Token,
 };
@@ -40,7 +33,8 @@ pub(crate) const TOKEN: &str = "TIERFEED_TOKEN";
 pub(crate) const RUNS: &str = ".tierfeed/runs";
 const AGENT: &str = ".tierfeed/agent";
 const NODE: &str = ".tierfeed/node-";
-const INDEXES: &str = ".tierfeed/indexes";
+/// Where agents that start here keep indexes and what they measured for them.
+pub(crate) const INDEXES: &str = ".tierfeed/indexes";
 
 const RUNS_KEPT: usize = 20;
 
@@ -147,149 +141,25 @@ pub(crate) fn shared_run_dir(
     RunDir::create(&runs.join(format!("{label}-{name}"))).map_err(Failure::input)
 }
 
-/// The name of a run among its processes.
-#[derive(Debug)]
-pub(crate) struct RunName {
-    pub(crate) text: String,
-    /// Whether no other run ever had this name.
-    pub(crate) is_unique: bool,
-}
-
-/// The name of this run among its processes: by its launcher, else by where they meet.
-pub(crate) fn run_name(identity: &Identity, nodes: u32, met_at: Option<&str>) -> Option<RunName> {
-    let mpi = || {
-        let text = format!("mpi-{}", variable("PMIX_NAMESPACE")?);
-        Some(RunName { text, is_unique: false })
-    };
-    let inner = torchrun_name(identity, nodes).or_else(mpi);
-    // What starts ranks inside a job of Slurm may use another step on each node, or none.
-    let name = match (slurm_name(), inner) {
-        (Some(slurm), Some(inner)) => {
-            Some(RunName { text: format!("{slurm}.{}", inner.text), ..inner })
-        }
-        (Some(slurm), None) => {
-            let text = format!("{slurm}.{}", slurm_step());
-            // Slurm never gives a job, step and restart their numbers again.
-            let is_unique = identity.launcher() == Some(Launcher::Slurm);
-            Some(RunName { text, is_unique })
-        }
-        (None, inner) => inner,
-    };
-    let met = || Some(RunName { text: met_at?.to_owned(), is_unique: false });
-    name.or_else(met).map(|name| RunName { text: plain(&name.text), ..name })
-}
-
 /// The job of Slurm that this process belongs to, and which start of it this is.
-fn slurm_name() -> Option<String> {
+pub(crate) fn slurm_name() -> Option<String> {
     let restart = variable("SLURM_RESTART_COUNT").filter(|count| count != "0");
     let restart = restart.map(|count| format!(".restart-{count}")).unwrap_or_default();
     Some(format!("slurm-{}{restart}", slurm_job()?))
 }
 
-fn slurm_step() -> String {
+pub(crate) fn slurm_step() -> String {
     variable("SLURM_STEP_ID").unwrap_or_else(|| "batch".to_owned())
-}
-
-/// What distinguishes a run of torchrun, accelerate or deepspeed. Its address and port may be those of every run
-/// of a user, so the ranks of one node are also known by the process that started them.
-fn torchrun_name(identity: &Identity, nodes: u32) -> Option<RunName> {
-    let (host, port) = (variable("MASTER_ADDR")?, variable("MASTER_PORT")?);
-    if identity.launcher() != Some(Launcher::Torchrun) {
-        return None;
-    }
-    let mut own = Vec::new();
-    own.extend(variable("TORCHELASTIC_RUN_ID").filter(|id| id != "none"));
-    own.extend(variable("TORCHELASTIC_RESTART_COUNT").filter(|count| count != "0"));
-    let started_by = (nodes == 1).then(started_by).flatten();
-    let is_unique = started_by.is_some();
-    if nodes == 1 {
-        own.push(gethostname().unwrap_or_default().to_string_lossy().into_owned());
-        own.extend(started_by);
-    }
-    let digest = if own.is_empty() { String::new() } else { format!("-{}", run_dir::digest(&own)) };
-    Some(RunName { text: format!("torchrun-{host}-{port}{digest}"), is_unique })
-}
-
-/// Variables that a launcher sets for the ranks that it starts itself, as their ancestor.
-const OF_ANCESTOR: [&str; 2] = ["TORCHELASTIC_RUN_ID", "CROSS_SIZE"];
-
-/// `USER_HZ` of Linux is 100.
-const MS_PER_TICK: u64 = 10;
-
-/// How far up the launcher is looked for.
-const ANCESTORS_MAX: usize = 64;
-
-/// The process that started all ranks of this node, and when: the nearest ancestor that was started without the
-/// variable by which its launcher marks a rank. `None` if the ranks may have been started one by one.
-fn started_by() -> Option<String> {
-    let marked =
-        OF_ANCESTOR.into_iter().find_map(|name| Some(format!("{name}={}", variable(name)?)))?;
-    let mut process = Pid::parent();
-    for _ in 0..ANCESTORS_MAX {
-        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-        let (parent, started) = parent_and_start(process)?;
-        if !environment.split(|byte| *byte == 0).any(|it| it == marked.as_bytes()) {
-            let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-            // Containers number their processes alike.
-            let numbered_in = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-            return Some(format!("{process} {started} {} {boot}", numbered_in.display()));
-        }
-        process = parent;
-    }
-    None
-}
-
-/// The parent of a process, and when it was started, in ticks since the host was. `None` once it is gone.
-pub(crate) fn parent_and_start(process: Pid) -> Option<(Pid, u64)> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // Behind the name, which may have blanks and brackets: state, parent, and 18 fields later the start.
-    let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let parent = fields.get(1)?.parse().ok().map(Pid::from_raw)?;
-    Some((parent, fields.get(19)?.parse().ok()?))
-}
-
-pub(crate) fn age_of(process: Pid) -> Option<Duration> {
-    let (_, started) = parent_and_start(process)?;
-    let uptime = fs::read_to_string("/proc/uptime").ok()?;
-    let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;
-    let uptime = Duration::try_from_secs_f64(uptime).ok()?;
-    Some(uptime.saturating_sub(Duration::from_millis(started.saturating_mul(MS_PER_TICK))))
-}
-
-/// A name for a directory: other characters than letters, digits and `-._` become `-`.
-fn plain(name: &str) -> String {
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);
-    name.chars().map(|it| if is_plain(it) { it } else { '-' }).collect()
-}
-
-pub(crate) fn image_sizes() -> ImageSizeCache {
-    ImageSizeCache::new(Path::new(INDEXES))
-}
-
-pub(crate) fn measured_transforms() -> MeasuredTransforms {
-    MeasuredTransforms::new(Path::new(INDEXES))
-}
-
-pub(crate) fn image_sizes_for(job: &Path) -> ImageSizeCache {
-    ImageSizeCache::new(&indexes_for(job))
-}
-
-pub(crate) fn measured_transforms_for(job: &Path) -> MeasuredTransforms {
-    MeasuredTransforms::new(&indexes_for(job))
 }
 
 /// The folder in which the agent of a run kept what it found, if `job` is the file of its directory; else
 /// that of agents that start here.
-fn indexes_for(job: &Path) -> PathBuf {
+pub(crate) fn indexes_for(job: &Path) -> PathBuf {
     let beside = path::absolute(job).ok().and_then(|job| {
         let folder = job.ancestors().find(|folder| folder.ends_with(".tierfeed"))?;
         Some(folder.join("indexes"))
     });
     beside.filter(|folder| folder.is_dir()).unwrap_or_else(|| INDEXES.into())
-}
-
-pub(crate) fn index_cache() -> IndexCache {
-    IndexCache::new(Path::new(INDEXES))
 }
 
 /// The run directory of an agent that runs alone: the same after a restart, and different for each node,
@@ -425,12 +295,13 @@ pub(crate) fn terminal() -> Terminal {
     Terminal { kind: variable("TERM"), is_colourless: variable("NO_COLOR").is_some() }
 }
 
-/// Arms a panic at a point that a test names as POINT or POINT:PASSES ([`failpoint`]).
-#[cfg(debug_assertions)]
+/// From now on the point that a test names as POINT or POINT:PASSES panics. Only in builds with debug assertions.
 pub(crate) fn arm_drill() {
-    let Some(text) = variable("TIERFEED_DRILL") else { return };
-    let (place, passes) = text.split_once(':').unwrap_or((&text, "0"));
-    failpoint::arm(place.to_owned(), passes.parse().unwrap_or(0));
+    #[cfg(debug_assertions)]
+    if let Some(text) = variable("TIERFEED_DRILL") {
+        let (place, passes) = text.split_once(':').unwrap_or((&text, "0"));
+        tierfeed_numa_memory::failpoint::arm(place.to_owned(), passes.parse().unwrap_or(0));
+    }
 }
 
 pub(crate) fn log_filter() -> Option<String> {

@@ -15,7 +15,7 @@ use tierfeed_core::{
 use tierfeed_dataset::{Catalog, Dataset, Index, index::Differences, source::Location};
 use tierfeed_runtime::{
     agent::LoadedJob,
-    dataset::{self, DatasetError},
+    dataset::{self, DatasetError, image_sizes::ImageSizeCache, index_cache::IndexCache},
     layout::Lengths,
     manager,
     rpc::call::JobText,
@@ -128,7 +128,8 @@ impl SizedJob {
         };
         let pipeline = self.job().transform.as_ref().map(|transform| &transform.pipeline);
         let known = self.index().zip(pipeline).and_then(|(index, pipeline)| {
-            let sizes = environment::image_sizes_for(&self.file.path).get(index)?;
+            let sizes = ImageSizeCache::new(&environment::indexes_for(&self.file.path));
+            let sizes = sizes.get(index)?;
             Some(sizes.prepared(pipeline))
         });
         Lengths { prepared: known, stored }
@@ -271,7 +272,7 @@ fn index_of(
 ) -> Result<Index, DatasetError> {
     let bar = output::bar();
     let mut progress = |it| output::show_indexing(&bar, it);
-    let cache = environment::index_cache();
+    let cache = IndexCache::new(Path::new(environment::INDEXES));
     let index = match (named, place) {
         (Some(path), _) => dataset::open_or_build(dataset, path, &mut progress),
         (None, Some(place)) => cache.index(dataset, place, &mut progress),

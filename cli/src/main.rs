@@ -14,11 +14,8 @@ mod deadline;
 mod environment;
 mod failure;
 mod jobs;
-mod nodes_report;
-mod observed;
 mod output;
 mod panics;
-mod program;
 mod signals;
 
 use std::process::ExitCode;
@@ -26,31 +23,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
 
-use crate::{
-    command::{
-        agent::Agent,
-        analyze::Analyze,
-        client::Client,
-        dataset_keys::BucketOptions,
-        doctor::Doctor,
-        embed::Embed,
-        exec::Exec,
-        hog::Hog,
-        index::Index,
-        init::Init,
-        manager::Manager,
-        manual::{Completions, Man},
-        plan::Plan,
-        read::Read,
-        run::Run,
-        status::{Reach, Status},
-        tiers::Tiers,
-        top::Top,
-        trace::Trace,
-    },
-    failure::Failure,
-    output::LogFormat,
-};
+use crate::{failure::Failure, output::LogFormat};
 
 /// Feeds deep-learning training from tiers of memory and storage.
 #[derive(Debug, Parser)]
@@ -73,57 +46,57 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Measures the memory and storage of this host, or shows what was measured.
     #[command(subcommand)]
-    Tiers(Tiers),
+    Tiers(command::tiers::Tiers),
     /// Writes a job file for a training script or a dataset, and says which line of the script to change.
-    Init(Box<Init>),
+    Init(Box<command::init::Init>),
     /// Builds the index of a dataset.
-    Index(Box<Index>),
+    Index(Box<command::index::Index>),
     /// Says what a job asks of its node, and whether the tiers can give it.
-    Analyze(Analyze),
+    Analyze(command::analyze::Analyze),
     /// Shows the schedule of a job, or predicts what it will do.
-    Plan(Plan),
+    Plan(command::plan::Plan),
     /// Runs a training with everything it needs beside it, and reports at the end.
-    Run(Run),
+    Run(command::run::Run),
     /// Runs what a training needs beside it, for the process that starts this one: the job comes on standard
     /// input, and its end ends the run.
     #[command(hide = true)]
-    Embed(Embed),
+    Embed(command::embed::Embed),
     /// Runs the manager of a job alone; agents join it over the network.
-    Manager(Manager),
+    Manager(command::manager::Manager),
     /// Runs the agent of this node alone.
-    Agent(Agent),
+    Agent(command::agent::Agent),
     /// Runs a command as a trainer of the agent of this node.
-    Exec(Exec),
+    Exec(command::exec::Exec),
     /// Says where a running job stands.
-    Status(Status),
+    Status(command::status::Status),
     /// Shows a running job live: rates by tier, batches ready, waits and their causes, memory.
-    Top(Top),
+    Top(command::top::Top),
     /// Writes what a running agent did last as a trace for Perfetto, or merges traces.
-    Trace(Trace),
+    Trace(command::trace::Trace),
     /// Asks all agents of a job to end and to write their reports.
-    Drain(Reach),
+    Drain(command::status::Reach),
     /// Answers a question of the Python package, which comes on standard input.
     #[command(hide = true, subcommand)]
-    Client(Client),
+    Client(command::client::Client),
     /// Answers numbers of samples from standard input with their bytes, for a trainer that reads a bucket
     /// without an agent.
     #[command(hide = true)]
-    Read(Read),
+    Read(command::read::Read),
     /// Transforms samples for the process that starts this one, whose packets come on standard input.
     #[command(hide = true)]
     TransformWorker,
     /// Answers questions about the objects of buckets, which come on standard input, for the file system of
     /// the Python package.
     #[command(hide = true)]
-    Objects(BucketOptions),
+    Objects(command::dataset_keys::BucketOptions),
     /// Holds memory, as background jobs would.
-    Hog(Hog),
+    Hog(command::hog::Hog),
     /// Says what of this host tierfeed can use, what not, and how to change that.
-    Doctor(Doctor),
+    Doctor(command::doctor::Doctor),
     /// Prints what a shell needs to complete commands and options.
-    Completions(Completions),
+    Completions(command::manual::Completions),
     /// Writes the manual pages.
-    Man(Man),
+    Man(command::manual::Man),
 }
 
 fn main() -> ExitCode {
@@ -154,8 +127,7 @@ fn blocked(command: &Command) -> &'static [Signal] {
 
 fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Tiers(Tiers::Probe(it)) => command::tiers::probe(&it),
-        Command::Tiers(Tiers::Show(it)) => command::tiers::show(&it),
+        Command::Tiers(it) => command::tiers::run(&it),
         Command::Init(it) => command::init::run(&it),
         Command::Index(it) => command::index::run(&it),
         Command::Analyze(it) => command::analyze::run(&it),

@@ -109,47 +109,40 @@ pub(crate) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// A bar for steps that are counted; hidden unless standard error is a terminal.
+/// A bar for steps that are counted.
 pub(crate) fn bar() -> ProgressBar {
+    bar_of(COUNTED)
+}
+
+/// A bar that is drawn by a template; hidden unless standard error is a terminal.
+pub(crate) fn bar_of(template: &str) -> ProgressBar {
     let bar =
         if io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() };
-    bar.set_style(counted());
-    bar
+    bar.with_style(style_of(template))
+}
+
+fn style_of(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the template is a constant that is drawn")
 }
 
 /// As [`bar`], for steps that take about equally long: it says how long it still takes, and is there from
 /// the start.
 pub(crate) fn timed_bar() -> ProgressBar {
-    let bar = bar();
-    bar.set_style(
-        ProgressStyle::with_template("{msg} [{wide_bar}] {pos}/{len}  {elapsed} of {duration}")
-            .expect("the template is a constant that a test draws"),
-    );
+    let bar = bar_of("{msg} [{wide_bar}] {pos}/{len}  {elapsed} of {duration}");
     bar.enable_steady_tick(TICK);
     bar
 }
 
 const TICK: Duration = Duration::from_millis(500);
 
-fn counted() -> ProgressStyle {
-    ProgressStyle::with_template("{msg} [{wide_bar}] {pos}/{len}")
-        .expect("the template is a constant that a test draws")
-}
+const COUNTED: &str = "{msg} [{wide_bar}] {pos}/{len}";
 
-fn counting() -> ProgressStyle {
-    ProgressStyle::with_template("{msg}: {pos}")
-        .expect("the template is a constant that a test draws")
-}
+/// For steps whose number is not known.
+const COUNTING: &str = "{msg}: {pos}";
 
-/// A bar for a probe, whose steps take as long as they are given; hidden unless standard error is a
-/// terminal.
+/// A bar for a probe, whose steps take as long as they are given.
 pub(crate) fn probe_bar() -> ProgressBar {
-    let bar = bar();
-    bar.set_style(
-        ProgressStyle::with_template("[{bar:20}] {pos}/{len}  {prefix}  {msg}")
-            .expect("the template is a constant that a test draws"),
-    );
-    bar
+    bar_of("[{bar:20}] {pos}/{len}  {prefix}  {msg}")
 }
 
 pub(crate) fn show_probing(bar: &ProgressBar, progress: &probe::Progress) {
@@ -171,12 +164,12 @@ pub(crate) fn style() -> Style {
 /// until then.
 pub(crate) fn show_indexing(bar: &ProgressBar, progress: Progress) {
     let Some(total) = progress.total else {
-        bar.set_style(counting());
+        bar.set_style(style_of(COUNTING));
         bar.set_message("listing");
         bar.set_position(progress.done);
         return;
     };
-    bar.set_style(counted());
+    bar.set_style(style_of(COUNTED));
     bar.set_message(match progress.stage {
         Stage::Listing => "listing",
         Stage::Reading => "reading where samples lie",

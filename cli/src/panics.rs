@@ -6,8 +6,6 @@
 use std::{panic, process};
 
 use crate::deadline;
-#[cfg(debug_assertions)]
-use crate::environment;
 
 /// The exit code of Rust after a panic of the main thread.
 pub(crate) const EXIT_CODE: i32 = 101;
@@ -20,10 +18,4 @@ pub(crate) fn end_this_process() {
         print(panic);
         process::exit(EXIT_CODE);
     }));
-}
-
-/// From now on the point that a test names panics. Works only in builds with debug assertions.
-pub(crate) fn arm_drill() {
-    #[cfg(debug_assertions)]
-    environment::arm_drill();
 }

@@ -13,6 +13,7 @@ use nix::{
     unistd::{Pid, getpgid},
 };
 use tokio::{
+    process::Child,
     signal::unix::{Signal as Stream, SignalKind, signal},
     sync::mpsc,
 };
@@ -102,6 +103,11 @@ pub(crate) fn ignored_by(pid: Pid) -> Vec<Signal> {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
     Signal::iterator().filter(|signal| (mask >> (*signal as i32 - 1)) & 1 == 1).collect()
+}
+
+/// `None` once it was waited for.
+pub(crate) fn pid_of(child: &Child) -> Option<Pid> {
+    child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
 }
 
 /// From now on these signals wait for ever, also in the processes that this thread and those that it starts

@@ -1,11 +1,16 @@
 //! `tierfeed agent`.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use tierfeed_core::fleet::launch::NODE_ARGUMENT;
 use tierfeed_runtime::{
-    agent::{self, ObserveSettings, Settings},
+    agent::{self, AgentError, ObserveSettings, Settings},
+    dataset::{image_sizes::ImageSizeCache, measured_transforms::MeasuredTransforms},
+    observe::report::Report,
     rpc::client::Address,
     run_dir::RunDir,
     shutdown,
@@ -13,10 +18,7 @@ use tierfeed_runtime::{
 };
 use tierfeed_transform::worker_process::Program;
 
-use super::{
-    Metrics,
-    run::{Told, of_agent, summarize},
-};
+use super::Metrics;
 use crate::{deadline, environment, failure::Failure, panics};
 
 #[derive(Debug, Args)]
@@ -41,7 +43,7 @@ pub(crate) struct Agent {
 }
 
 /// How an agent is watched.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Observe {
     #[command(flatten)]
     pub(crate) metrics: Metrics,
@@ -52,7 +54,7 @@ pub(crate) struct Observe {
 
 pub(crate) fn run(arguments: Agent) -> Result<(), Failure> {
     panics::end_this_process();
-    panics::arm_drill();
+    environment::arm_drill();
     let mut launch = environment::launch_variables();
     launch.extend(arguments.node.map(|node| (NODE_ARGUMENT.to_owned(), node.to_string())));
     let identity = environment::identity(&launch)?;
@@ -88,6 +90,7 @@ pub(super) fn settings(
     run_dir: RunDir,
     observe: &Observe,
 ) -> Result<Settings, Failure> {
+    let indexes = Path::new(environment::INDEXES);
     let metrics = super::metrics_network(&observe.metrics, token.as_ref(), &run_dir)?;
     Ok(Settings {
         observe: ObserveSettings { metrics, trace: observe.trace.clone() },
@@ -100,7 +103,44 @@ pub(super) fn settings(
         calibration: None,
         memory: environment::job_memory(),
         transform_worker: environment::exe().map(Program::tierfeed)?,
-        image_sizes: environment::image_sizes(),
-        measured_transforms: environment::measured_transforms(),
+        image_sizes: ImageSizeCache::new(indexes),
+        measured_transforms: MeasuredTransforms::new(indexes),
     })
+}
+
+pub(crate) fn of_agent(error: AgentError) -> Failure {
+    if error.is_input() { Failure::input(error) } else { Failure::work(error) }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The verdict, what would help most, and where the report is.
+    Lines,
+    /// The verdict and where the report is: after a failure, whose own words matter more, and in a notebook.
+    Line,
+}
+
+/// Prints the end of a run on standard error; the report has all.
+pub(crate) fn summarize(report: &Report, path: &Path, told: Told) {
+    let page = path.with_file_name("report.html");
+    if told == Told::Line {
+        eprintln!("{}: {}; report: {}", report.job, report.verdict, page.display());
+        return;
+    }
+    eprintln!("{}: {}", report.job, report.verdict);
+    for complaint in report.ranks.complaints() {
+        eprintln!("  {complaint}");
+    }
+    if report.fault_count > 0 {
+        eprintln!("  {} faults; the report names them", report.fault_count);
+    }
+    if let [first, others @ ..] = report.advice.as_slice() {
+        let more = if others.is_empty() {
+            String::new()
+        } else {
+            format!(" ({} more in the report)", others.len())
+        };
+        eprintln!("  would help: {}{more}", first.text);
+    }
+    eprintln!("report: {}, and report.json beside it", page.display());
 }

@@ -142,7 +142,7 @@ fn print(
     let titled = |title: &str, text: &dyn fmt::Display| format!("{title:<20}{text}");
     let Document { demand, verdict, .. } = document;
     let mut parts = Vec::new();
-    parts.extend(document.machine.map(|name| titled("machine", &name.text())));
+    parts.extend(document.machine.map(|name| titled("machine", &name.text)));
     parts.push(demand::summary(demand, verdict, &document.advice));
     parts.extend(unused.iter().map(|it| titled("warning", it)));
     parts.push(analysis::table(&document.analysis));

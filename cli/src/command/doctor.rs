@@ -1,19 +1,22 @@
 //! `tierfeed doctor`: what tierfeed can use of this host, what not, and the fix.
 
-mod transform_worker;
-
-use std::path::PathBuf;
+use std::{num::NonZeroU32, path::PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
 use serde::Serialize;
+use tierfeed_prefetcher::transforms::auto_threads;
 use tierfeed_resource_gatherer::{
     Sysroot,
-    doctor::{self, Facts, Finding, State},
+    doctor::{self, Facts, Finding, State, facts::TransformWorker},
     report::Style,
 };
+use tierfeed_transform::{
+    BlockingWorkers, Pipeline, PipelineFile, blocking_worker::Sample, worker_process::Program,
+};
+use tierfeed_transform_worker::has_landlock;
 
-use crate::{failure::Failure, output};
+use crate::{environment, failure::Failure, output};
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
@@ -53,7 +56,7 @@ pub(crate) fn run(arguments: &Doctor) -> Result<(), Failure> {
         )));
     }
     let facts = Facts::gather(Sysroot::live())?;
-    let facts = facts.with_transform_worker(transform_worker::look());
+    let facts = facts.with_transform_worker(try_transform_worker());
     let facts = match arguments.path.as_slice() {
         [] => facts,
         paths => facts.with_cold_files(paths),
@@ -118,6 +121,42 @@ fn state(state: State, style: Style) -> String {
         Style::Coloured => format!("\u{1b}[{code}m{word:<STATE_WIDTH$}\u{1b}[0m"),
         Style::Plain => format!("{word:<STATE_WIDTH$}"),
     }
+}
+
+/// A PNG of 2 x 2 pixels: red and green above blue and white.
+const IMAGE: &[u8] = &[
+    0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48, 0x44, 0x52,
+    0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x02, 0x08, 0x02, 0x00, 0x00, 0x00, 0xfd, 0xd4, 0x9a,
+    0x73, 0x00, 0x00, 0x00, 0x12, 0x49, 0x44, 0x41, 0x54, 0x78, 0xda, 0x63, 0xf8, 0xcf, 0xc0, 0xc0,
+    0x00, 0xc2, 0x0c, 0xff, 0x81, 0x00, 0x00, 0x1f, 0xee, 0x05, 0xfb, 0xf1, 0xab, 0xba, 0x77, 0x00,
+    0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82,
+];
+
+/// The pixels of [`IMAGE`].
+const ROW: [u8; 12] = [255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255];
+
+const STEPS: &str = r#"{ "steps": [{ "resize": [2, 2] }, { "layout": "hwc" }] }"#;
+
+/// Tries a transform worker: whether it starts here, and makes a row of an image.
+fn try_transform_worker() -> TransformWorker {
+    TransformWorker {
+        made_row: make_row_blocking(),
+        has_landlock: has_landlock(),
+        threads: auto_threads(NonZeroU32::MIN).get(),
+    }
+}
+
+fn make_row_blocking() -> Result<(), String> {
+    let file: PipelineFile = serde_json::from_str(STEPS).map_err(|error| error.to_string())?;
+    let pipeline = Pipeline::try_new(&file).map_err(|error| error.to_string())?;
+    let program = environment::exe().map_err(|error| error.to_string())?;
+    let workers = BlockingWorkers::new(Program::tierfeed(program), &pipeline, 0);
+    let mut row = [0; ROW.len()];
+    let sample = Sample { number: 0, epoch: 0, bytes: IMAGE };
+    workers
+        .transform_blocking(&sample, &mut row, &mut || true)
+        .map_err(|error| error.to_string())?;
+    if row == ROW { Ok(()) } else { Err(format!("it made {row:?} of an image of {ROW:?}")) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `tierfeed embed`: what `tierfeed run` starts beside a training, for a training that started by itself.
 //!
 //! Each rank of a job starts one. As with `run`, the first of a node holds the agent, the one of node 0 also the
-//! manager, and all last as long as the processes that started them ([`super::run`]). The end of one rank ends
+//! manager, and all last as long as the processes that started them ([`run::embedder`]). The end of one rank ends
 //! no other: its launcher may do that.
 
 use std::path::PathBuf;
@@ -39,18 +39,6 @@ pub(crate) fn run(arguments: Embed) -> Result<(), Failure> {
     let Embed { run_dir, loader, again, place, observe, brief } = arguments;
     let below = Place::Below { runs: run_dir, number: loader };
     let works_in = again.map_or(below, Place::Again);
-    let run = Run {
-        job: PathBuf::new(),
-        launch: None,
-        run_dir: None,
-        place,
-        observe,
-        json: false,
-        expand_memory: None,
-        grace: None,
-        supervised: false,
-        brief,
-        command: Vec::new(),
-    };
+    let run = Run { place, observe, brief, ..Run::default() };
     run::embedded(&run, works_in, &caller).map_err(|failure| caller.refuse(failure))
 }

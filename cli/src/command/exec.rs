@@ -6,21 +6,20 @@
 use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::Command,
     thread,
     time::Duration,
 };
 
-use anyhow::anyhow;
 use clap::Args;
 use tierfeed_core::{fleet::launch::Identity, units::Nanoseconds};
 use tierfeed_workload_analyzer::Job;
 
 use super::{
     expansion::{self, ExpandMemory},
+    program,
     run::trainer_variables,
 };
-use crate::{environment, failure::Failure, program, signals};
+use crate::{environment, failure::Failure, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
@@ -49,19 +48,16 @@ pub(crate) fn run(arguments: &Exec) -> Result<(), Failure> {
     signals::outlive_those_of_training()?;
     let variables = wait_for_agent(arguments, &identity)?;
     drop(inside);
-    let (program, rest) = arguments
-        .command
-        .split_first()
-        .ok_or_else(|| Failure::Input(anyhow!("no command; write it after --")))?;
     if let Some(wish) = arguments.expand_memory {
         let file = variables.iter().find(|(name, _)| *name == environment::JOB);
         let file = file.map_or("", |(_, path)| path.as_str());
         let job = Job::load(Path::new(file)).map_err(Failure::input)?;
         expansion::plan(wish, &job)?.apply().map_err(Failure::input)?.keep();
     }
-    let mut command = Command::new(program);
-    let error = command.args(rest).envs(variables).env_remove(environment::TOKEN).exec();
-    Err(Failure::Input(anyhow::Error::new(error).context(format!("cannot start {program}"))))
+    let mut command = program::command(&arguments.command)?;
+    let error = command.envs(variables).env_remove(environment::TOKEN).exec();
+    let failed = format!("cannot start {}", arguments.command[0]);
+    Err(Failure::Input(anyhow::Error::new(error).context(failed)))
 }
 
 fn wait_for_agent(

@@ -3,16 +3,12 @@
 //! Each step takes memory on this thread, for a tenth of a second at most; signals and the end of the command
 //! are handled between steps.
 
-mod display;
-
 use std::{io, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use indicatif::ProgressBar;
+use nix::sys::signal::{Signal, kill};
 use serde::Serialize;
 use tierfeed_core::{
     id::NumaNode,
@@ -20,19 +16,20 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_resource_gatherer::hog::{
-    Ending, Goal, Hog as Held, HogError, Pace, Profile, Report, Settings, oom_score::OomScore,
+    Ending, Goal, Hog as Held, HogError, KeptBy, Pace, Profile, Reason, Report, Settings,
+    oom_score::OomScore,
 };
 use tokio::{
     process::{Child, Command},
     time::Instant,
 };
 
-use self::display::Display;
+use super::program;
 use crate::{
     deadline,
     failure::{Failure, code_of},
-    output, program,
-    signals::{self, Signals, was_sent_to_all},
+    output,
+    signals::{self, Signals, pid_of, was_sent_to_all},
 };
 
 #[derive(Debug, Args)]
@@ -119,14 +116,14 @@ pub(crate) fn run(arguments: &Hog) -> Result<(), Failure> {
         let report = work.report.context("no report was made")?;
         Ok((report, command))
     })?;
-    display::summarize(&report);
+    summarize(&report);
     if arguments.json {
         let command = command.map(|exit_code| CommandEnd { exit_code });
         output::json(&Document { report: &report, command })?;
     }
     match (report.ended_by, command) {
         (_, Some(code)) if code != 0 => Err(Failure::Passed(code, None)),
-        (Ending::Unreached, _) => Err(Failure::Work(display::unreached(&report))),
+        (Ending::Unreached, _) => Err(Failure::Work(unreached(&report))),
         (Ending::Stopped, None) if !arguments.command.is_empty() => {
             Err(Failure::Work(anyhow!("stopped before the command could start")))
         }
@@ -255,9 +252,8 @@ impl HogRun<'_> {
     }
 
     fn start_command(&self) -> Result<Child, Failure> {
-        let (program, arguments) = self.arguments.command.split_first().context("no command")?;
-        let mut command = Command::new(program);
-        command.args(arguments);
+        let words = &self.arguments.command;
+        let mut command = Command::from(program::command(words)?);
         if self.arguments.json {
             command.stdout(io::stderr());
         }
@@ -266,7 +262,7 @@ impl HogRun<'_> {
             Some(score) => score.with_usual(|| command.spawn())?,
             None => command.spawn(),
         };
-        started.with_context(|| format!("cannot start {program}")).map_err(Failure::Input)
+        started.with_context(|| format!("cannot start {}", words[0])).map_err(Failure::Input)
     }
 }
 
@@ -278,11 +274,89 @@ async fn ended(beside: &mut Option<Child>) -> Result<u8, Failure> {
 }
 
 fn pass_on(command: &Child, signal: Signal) {
-    let Some(pid) = command.id().and_then(|id| i32::try_from(id).ok()) else { return };
+    let Some(pid) = pid_of(command) else { return };
     if was_sent_to_all(signal) {
         return;
     }
-    if let Err(error) = kill(Pid::from_raw(pid), signal) {
+    if let Err(error) = kill(pid, signal) {
         tracing::debug!(%error, "the command could not be signalled");
     }
+}
+
+/// What is shown of a hog: a bar on a terminal, else lines of the log.
+#[derive(Debug)]
+struct Display {
+    bar: ProgressBar,
+    said: Option<Goal>,
+    warned: bool,
+}
+
+impl Display {
+    fn new() -> Self {
+        let bar = output::bar_of("{msg} [{wide_bar}] {binary_bytes}/{binary_total_bytes}");
+        Self { bar, said: None, warned: false }
+    }
+
+    fn show(&mut self, hog: &Held, now: Nanoseconds) {
+        let held = hog.held();
+        self.bar.set_length(hog.target(now).0.max(held.0));
+        self.bar.set_position(held.0);
+        let goal = hog.goal(now).filter(|_| hog.has_started());
+        self.bar.set_message(if goal.is_some() { "holding" } else { "taking" });
+        if let Some(goal) = goal
+            && self.said != Some(goal)
+        {
+            self.said = Some(goal);
+            let locked = hog.locked();
+            self.bar.suspend(|| tracing::info!(%held, %locked, %goal, "memory is held"));
+        }
+        let for_others = hog.record().given_back.iter().find(|given| given.reason != Reason::Goal);
+        if let Some(given) = for_others
+            && !self.warned
+        {
+            self.warned = true;
+            let reason = given.reason;
+            self.bar.suspend(|| tracing::info!(%held, "memory is given back: {reason}"));
+        }
+    }
+
+    fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn summarize(report: &Report) {
+    let Some(after_s) = report.record.held_after_s else { return };
+    let kept = match (report.kept_by, &report.lock_refusal) {
+        (KeptBy::Locking, _) => "locked".to_owned(),
+        (KeptBy::Touching, None) => "not locked, touched every 30 s".to_owned(),
+        (KeptBy::Touching, Some(why)) => {
+            format!("{} locked ({why}), the rest touched every 30 s", Bytes(report.locked_bytes))
+        }
+    };
+    let to_others = report
+        .record
+        .given_back
+        .iter()
+        .filter(|given| matches!(given.reason, Reason::OthersGrew | Reason::Pressure));
+    eprintln!(
+        "held {} ({kept}) for {:.1} s after {after_s:.1} s; others could take {}; {} of it were given \
+         back to them meanwhile; now they can take {}",
+        Bytes(report.held_bytes_final),
+        report.held_for_s,
+        Bytes(report.available_bytes_final),
+        Bytes(to_others.map(|given| given.bytes).sum()),
+        Bytes(report.available_bytes_after),
+    );
+}
+
+fn unreached(report: &Report) -> anyhow::Error {
+    let refusal =
+        report.record.refusal.as_deref().map_or_else(String::new, |said| format!("; {said}"));
+    anyhow!(
+        "only {} could be held: others can take {}, of which {} stay with them{refusal}",
+        Bytes(report.record.held_bytes_max),
+        Bytes(report.available_bytes_final),
+        Bytes(report.floor_bytes),
+    )
 }

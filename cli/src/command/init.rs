@@ -368,9 +368,10 @@ fn print(document: &Document<'_>, contents: &str, loader: Option<&Loader>) -> Re
 
 fn tiers(document: &Document<'_>) -> String {
     let Some(file) = document.tiers else { return "not measured".to_owned() };
-    let when = match document.tiers_measured_now {
-        true => "measured now",
-        false => "measured before, and this host has not changed",
+    let when = if document.tiers_measured_now {
+        "measured now"
+    } else {
+        "measured before, and this host has not changed"
     };
     format!("{when}: {} (`tierfeed tiers show`)", file.display())
 }

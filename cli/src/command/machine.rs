@@ -9,12 +9,14 @@ use tierfeed_core::fleet::schedule::TransformOffer;
 use tierfeed_dataset::Index;
 use tierfeed_resource_gatherer::{Report, report};
 use tierfeed_runtime::{
+    dataset::measured_transforms::MeasuredTransforms,
     layout::{Found, Layout, LayoutError, Measured, Node, Overcommit, SavedReport},
     schedule::{self, ScheduleInputs},
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
-use crate::{environment, failure::Failure, jobs::JobFile, nodes_report::NodesReport};
+use super::nodes_report::NodesReport;
+use crate::{environment, failure::Failure, jobs::JobFile};
 
 /// The machines that a job is planned for, if not this one.
 #[derive(Debug, Args)]
@@ -42,14 +44,9 @@ pub(crate) struct MachineName {
     /// The nodes of the job that are like it; all if it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<String>,
+    /// As a sentence.
     #[serde(skip)]
-    text: String,
-}
-
-impl MachineName {
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
+    pub(crate) text: String,
 }
 
 impl Machine {
@@ -121,7 +118,7 @@ impl Machine {
         let transform = file.job.transform.as_ref().filter(|_| self.name.is_none());
         let Some((transform, index)) = transform.zip(index) else { return self };
         let bare = TransformOffer::of_threads(NonZeroU32::MIN);
-        let records = environment::measured_transforms_for(&file.path);
+        let records = MeasuredTransforms::new(&environment::indexes_for(&file.path));
         let transform = records.complete(bare, self.node.host(), index, &transform.pipeline);
         Self { transform: Some(transform), ..self }
     }
@@ -143,7 +140,7 @@ impl Machine {
     pub(crate) fn placed(&self, file: &JobFile, error: LayoutError) -> Failure {
         match (placed(file, error), &self.name) {
             (Failure::Input(error), Some(name)) => {
-                Failure::Input(anyhow!("{error}; {}", name.text()))
+                Failure::Input(anyhow!("{error}; {}", name.text))
             }
             (failure, _) => failure,
         }

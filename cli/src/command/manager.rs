@@ -49,7 +49,7 @@ const TARGETS_GONE_WITHIN: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(arguments: &Manager) -> Result<(), Failure> {
     panics::end_this_process();
-    panics::arm_drill();
+    environment::arm_drill();
     let file = JobFile::read(&arguments.job)?;
     let run_dir = environment::new_run_dir(arguments.run_dir.as_deref(), &file.job.name)?;
     let _run_dir_lock = run_dir.lock(LockOwner::Manager).map_err(Failure::input)?;

@@ -1,5 +1,6 @@
-//! `tierfeed plan`.
+//! `tierfeed plan`: the schedule of a job, or what it will do; a file for each that can be asked for.
 
+mod budgets;
 mod cost;
 mod dump;
 mod replay;
@@ -15,18 +16,10 @@ use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use serde::Serialize;
-use tierfeed_core::{
-    order::Shuffle,
-    retention::policy,
-    session::staging_depth::{Depth, Shortfall},
-    simulator::Model,
-    units::{Bytes, Nanoseconds},
-};
+use tierfeed_core::{order::Shuffle, retention::policy, simulator::Model, units::Nanoseconds};
 use tierfeed_runtime::{
     layout::Layout,
-    observe::report::DirectEntry,
-    predict::{self, Nodes, depth, node_model::NodeModel},
+    predict::{self, Nodes, node_model::NodeModel},
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
@@ -39,7 +32,6 @@ use super::{
 use crate::{
     failure::Failure,
     jobs::{self, SizedJob},
-    output,
 };
 
 #[derive(Debug, Args)]
@@ -115,37 +107,6 @@ fn policy_names() -> impl TypedValueParser<Value = policy::Kind> {
         .try_map(|name| name.parse::<policy::Kind>())
 }
 
-/// The schedule that an agent gets, with the budgets of this node.
-#[derive(Serialize)]
-struct Schedule {
-    job: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    machine: Option<MachineName>,
-    policy: &'static str,
-    shuffle: &'static str,
-    seed: u64,
-    samples: u32,
-    epochs: u32,
-    steps_per_epoch: u32,
-    ranks: u32,
-    staged_batches: u32,
-    /// The least staging depth with which a first epoch is in time, if known and possible.
-    least_staged_batches: Option<u32>,
-    chunk_bytes: u64,
-    arena_bytes_per_rank: u64,
-    tiers: Vec<Tier>,
-}
-
-#[derive(Serialize)]
-struct Tier {
-    name: &'static str,
-    budget_bytes: u64,
-    cache_bytes: u64,
-    emulated: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    direct: Option<DirectEntry>,
-}
-
 pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     let sized = jobs::sized(&arguments.job)?;
     if arguments.dump && arguments.policy.is_empty() {
@@ -174,20 +135,7 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     if arguments.simulate {
         return simulate::run(arguments, &inputs);
     }
-    nodes(arguments, &inputs.sized)?;
-    let schedule = schedule(&inputs, &layout, policy(arguments, &inputs.sized)?);
-    if arguments.json {
-        return output::json(&schedule);
-    }
-    if let Some(name) = &inputs.machine {
-        output::lines(name.text())?;
-    }
-    output::lines(&table(&schedule))?;
-    layout
-        .unused_tiers(inputs.sized.job())
-        .iter()
-        .try_for_each(|unused| output::lines(&format!("{unused}")))?;
-    depth::least(&inputs.demand, &inputs.site).iter().try_for_each(|it| output::lines(&staging(it)))
+    budgets::run(arguments, &inputs, &layout)
 }
 
 struct PlanInputs {
@@ -262,7 +210,7 @@ impl PlanInputs {
     }
 
     fn notes(&self) -> Vec<String> {
-        let machine = self.machine.iter().map(|name| name.text().to_owned());
+        let machine = self.machine.iter().map(|name| name.text.clone());
         let emulated = self.emulated.iter().map(|name| format!("{name} is emulated"));
         let measured_cold = self.measured_cold.clone();
         let mut notes: Vec<_> =
@@ -338,70 +286,4 @@ fn require_computed(sized: &SizedJob) -> Result<(), Failure> {
         )));
     }
     Ok(())
-}
-
-fn schedule(inputs: &PlanInputs, layout: &Layout, policy: policy::Kind) -> Schedule {
-    let (job, order) = (inputs.sized.job(), &inputs.sized.order);
-    let least = depth::least(&inputs.demand, &inputs.site);
-    let tiers = layout.tiers.iter().map(|place| Tier {
-        name: place.settings.kind.name(),
-        budget_bytes: place.budget.0,
-        cache_bytes: place.cache.0,
-        emulated: place.origin == tierfeed_core::fleet::Origin::Emulated,
-        direct: place.direct.map(Into::into),
-    });
-    Schedule {
-        job: job.name.clone(),
-        machine: inputs.machine.clone(),
-        policy: policy.name(),
-        shuffle: order.shuffle.name(),
-        seed: order.seed,
-        samples: order.samples,
-        epochs: order.epochs,
-        steps_per_epoch: order.steps_per_epoch(),
-        ranks: order.world.ranks(),
-        staged_batches: layout.depth,
-        least_staged_batches: least.and_then(|least| Some(least.ok()?.batches)),
-        chunk_bytes: layout.chunk.0,
-        arena_bytes_per_rank: layout.arena.0,
-        tiers: tiers.collect(),
-    }
-}
-
-/// The least staging depth while everything is cold, or why no depth is enough.
-fn staging(least: &Result<Depth, Shortfall>) -> String {
-    match least {
-        Ok(least) => format!(
-            "while everything is cold, {} staged batches are in time in {} of all steps",
-            least.batches, least.in_time
-        ),
-        Err(shortfall) => format!("while everything is cold, {shortfall}"),
-    }
-}
-
-fn table(schedule: &Schedule) -> String {
-    let mut lines = vec![format!(
-        "job {}: {} samples, {} epochs of {} steps, {} ranks, {} seed {}\n\
-         policy {}, {} batches of each rank staged in {}, chunks of {}",
-        schedule.job,
-        schedule.samples,
-        schedule.epochs,
-        schedule.steps_per_epoch,
-        schedule.ranks,
-        schedule.shuffle,
-        schedule.seed,
-        schedule.policy,
-        schedule.staged_batches,
-        Bytes(schedule.arena_bytes_per_rank),
-        Bytes(schedule.chunk_bytes),
-    )];
-    for tier in &schedule.tiers {
-        let mark = if tier.emulated { "  (emulated)" } else { "" };
-        let (budget, cache) = (Bytes(tier.budget_bytes), Bytes(tier.cache_bytes));
-        lines.push(format!("{:<14}budget {budget:>12}, cache {cache:>12}{mark}", tier.name));
-        if let Some(direct) = &tier.direct {
-            lines.push(format!("{:<14}direct use: {}", "", direct.why));
-        }
-    }
-    lines.join("\n")
 }

@@ -10,8 +10,11 @@ pub(crate) mod embedder;
 mod ending;
 mod launcher;
 mod left_behind;
+mod line;
 mod meeting;
 mod node;
+mod process_tree;
+mod run_name;
 mod supervise;
 mod supervisor;
 mod tasks;
@@ -19,12 +22,7 @@ pub(crate) mod trainer_variables;
 mod trainers;
 mod watch;
 
-use std::{
-    collections::BTreeMap,
-    io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
@@ -40,7 +38,6 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::hog::oom_score;
 use tierfeed_runtime::{
-    agent::AgentError,
     expansion::Expansion,
     observe::report::{JobReport, Report},
     rpc::client::Address,
@@ -63,18 +60,19 @@ use self::{
     supervisor::Supervisor,
 };
 use super::{
-    agent::Observe,
+    agent::{Observe, Told, summarize},
     expansion::{self, ExpandMemory},
+    program,
 };
 use crate::{
     deadline, environment,
     failure::{Failure, code_of},
     jobs::JobFile,
-    output, panics, program,
+    output, panics,
     signals::{Signals, TERMINATION},
 };
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[expect(clippy::struct_field_names, reason = "options are named for users")]
 pub(crate) struct Run {
     /// The job file.
@@ -121,7 +119,7 @@ impl Run {
 }
 
 /// Which node of a job of several this is, and where they meet.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct NodePlace {
     /// The number of this node [default: $TIERFEED_NODE, else as the launcher says].
     #[arg(long, value_name = "NUMBER")]
@@ -224,7 +222,7 @@ fn train(
         output::name_node(seat.node.0);
     }
     // The process that has started this one came with the others of its launcher.
-    let began = environment::age_of(Pid::parent()).unwrap_or_default();
+    let began = process_tree::age_of(Pid::parent()).unwrap_or_default();
     let dirs = Dirs::create(arguments, place, &file.job, &identity, seat, began)?;
     if let Task::Rank { rank, local: 1.. } = seat.task {
         return tasks::follow(arguments, &dirs, file.job.world, rank, ranks, told);
@@ -383,10 +381,6 @@ fn ended(job_dir: &RunDir) -> Result<(), Failure> {
         .map_err(Failure::Work)
 }
 
-pub(crate) fn of_agent(error: AgentError) -> Failure {
-    if error.is_input() { Failure::input(error) } else { Failure::work(error) }
-}
-
 async fn finished<T, E: std::error::Error + Send + Sync + 'static>(
     task: JoinHandle<Result<T, E>>,
 ) -> Result<T, E> {
@@ -394,37 +388,4 @@ async fn finished<T, E: std::error::Error + Send + Sync + 'static>(
         Ok(outcome) => outcome,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// The verdict, what would help most, and where the report is.
-    Lines,
-    /// The verdict and where the report is: after a failure, whose own words matter more, and in a notebook.
-    Line,
-}
-
-/// Prints the end of a run on standard error; the report has all.
-pub(crate) fn summarize(report: &Report, path: &Path, told: Told) {
-    let page = path.with_file_name("report.html");
-    if told == Told::Line {
-        eprintln!("{}: {}; report: {}", report.job, report.verdict, page.display());
-        return;
-    }
-    eprintln!("{}: {}", report.job, report.verdict);
-    for complaint in report.ranks.complaints() {
-        eprintln!("  {complaint}");
-    }
-    if report.fault_count > 0 {
-        eprintln!("  {} faults; the report names them", report.fault_count);
-    }
-    if let [first, others @ ..] = report.advice.as_slice() {
-        let more = if others.is_empty() {
-            String::new()
-        } else {
-            format!(" ({} more in the report)", others.len())
-        };
-        eprintln!("  would help: {}{more}", first.text);
-    }
-    eprintln!("report: {}, and report.json beside it", page.display());
 }

@@ -101,7 +101,14 @@ pub(crate) struct Show {
     pub(crate) schema: bool,
 }
 
-pub(crate) fn probe(arguments: &Probe) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Tiers) -> Result<(), Failure> {
+    match arguments {
+        Tiers::Probe(arguments) => probe(arguments),
+        Tiers::Show(arguments) => show(arguments),
+    }
+}
+
+fn probe(arguments: &Probe) -> Result<(), Failure> {
     if arguments.sysroot != Path::new("/") && arguments.output.is_none() {
         let reason = "--sysroot describes another machine: say by --output where its report goes";
         return Err(Failure::Input(anyhow!(reason)));
@@ -117,7 +124,7 @@ pub(super) fn probe_quickly(path: &Path) -> Result<Report, Failure> {
     measure(&Probe { quick: true, sysroot: "/".into(), ..Probe::default() }, path)
 }
 
-pub(crate) fn show(arguments: &Show) -> Result<(), Failure> {
+fn show(arguments: &Show) -> Result<(), Failure> {
     if arguments.schema {
         return output::lines(report::SCHEMA);
     }

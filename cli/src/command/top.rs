@@ -23,8 +23,11 @@ use tierfeed_runtime::{
 };
 use tokio::{task::spawn_blocking, time::sleep};
 
-use super::status::{self, Reach};
-use crate::{environment, failure::Failure, observed, signals::Signals};
+use super::{
+    agent_socket,
+    status::{self, Reach},
+};
+use crate::{environment, failure::Failure, signals::Signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct Top {
@@ -137,7 +140,7 @@ impl Sources {
 }
 
 fn scrape(socket: &Path) -> Option<Scrape> {
-    let text = observed::get(socket, "/metrics", SCRAPE_BYTES_MAX).ok()?;
+    let text = agent_socket::get(socket, "/metrics", SCRAPE_BYTES_MAX).ok()?;
     Scrape::parse(&text).inspect_err(|error| tracing::debug!(%error, "no metrics")).ok()
 }
 

@@ -9,7 +9,8 @@ use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use tierfeed_runtime::observe::chrome_trace::{self, TRACE_BYTES_MAX};
 
-use crate::{environment, failure::Failure, observed, output};
+use super::agent_socket;
+use crate::{environment, failure::Failure, output};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -51,7 +52,7 @@ pub(crate) fn run(arguments: &Trace) -> Result<(), Failure> {
         let missing = anyhow!("{}: no agent runs here; use --run-dir", socket.display());
         return Err(Failure::Input(missing));
     }
-    let text = observed::get(&socket, "/trace", TRACE_BYTES_MAX)
+    let text = agent_socket::get(&socket, "/trace", TRACE_BYTES_MAX)
         .context("the agent did not send a trace")?;
     put(&text, arguments.output.as_deref())
 }

@@ -65,19 +65,12 @@ pub(super) fn choose(
         Some(text) => Source { text: text.to_owned(), format: None, why: "as named".to_owned() },
         None => unnamed(folder, surroundings, script, questions)?,
     };
-    let mut glob = arguments.keys.glob.clone();
-    let format = match arguments.format.clone().or(source.format) {
-        Some(format) => format,
-        None => match format_of(arguments, &source.text, script)? {
-            Format::Named(format) => format,
-            Format::Files(pattern) => {
-                glob = glob.or(pattern);
-                "files".to_owned()
-            }
-        },
+    let (format, pattern) = match arguments.format.clone().or(source.format) {
+        Some(format) => (format, None),
+        None => format_of(arguments, &source.text, script)?,
     };
     let mut keys = dataset_keys(source.text, &arguments.bucket, format, &arguments.keys);
-    keys.glob = glob;
+    keys.glob = keys.glob.or(pattern);
     if keys.format == "raw" && keys.record_bytes.is_none() && keys.dtype.is_none() {
         let told = script.and_then(|script| script.key("dataset.record_bytes")?.number());
         keys.record_bytes = told.map(|bytes| bytes.to_string());
@@ -110,15 +103,13 @@ fn held_out_files(keys: &DatasetKeys) -> Option<String> {
     })
 }
 
-/// The format of a dataset, by the names of its files or by the script, where no option gives it.
-enum Format {
-    Named(String),
-    /// Files that are samples one by one, with a pattern for them.
-    Files(Option<String>),
-}
-
-/// The format by the names of the files, else as the script says.
-fn format_of(arguments: &Init, source: &str, script: Option<&Script>) -> Result<Format, Failure> {
+/// The format by the names of the files, else as the script says, else files that are samples one by one, with a
+/// pattern for them.
+fn format_of(
+    arguments: &Init,
+    source: &str,
+    script: Option<&Script>,
+) -> Result<(String, Option<String>), Failure> {
     let directories = names_below(arguments, source)?;
     let seen = recognition::recognize(&directories);
     let here = seen.iter().find(|it| it.path.is_empty());
@@ -132,7 +123,7 @@ fn format_of(arguments: &Init, source: &str, script: Option<&Script>) -> Result<
             )))
         }
         // Shards may lie in directories below, all in one format.
-        Some(it) => Ok(Format::Named(it.format.to_owned())),
+        Some(it) => Ok((it.format.to_owned(), None)),
         None => {
             if let Some(why) = recognition::unsuited(&directories) {
                 return Err(Failure::Input(anyhow!("{source}: {why}; --format says what it is")));
@@ -140,8 +131,8 @@ fn format_of(arguments: &Init, source: &str, script: Option<&Script>) -> Result<
             let told = script.and_then(|script| script.key("dataset.format")?.text());
             let told = told.filter(|it| FORMATS.contains(it) && *it != "files");
             Ok(match told {
-                Some(format) => Format::Named(format.to_owned()),
-                None => Format::Files(recognition::pattern(&directories)),
+                Some(format) => (format.to_owned(), None),
+                None => ("files".to_owned(), recognition::pattern(&directories)),
             })
         }
     }

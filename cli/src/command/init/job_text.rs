@@ -25,14 +25,14 @@ pub(super) struct Draft<'a> {
 }
 
 /// The order of a job, and why it is not the script's if it is not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Order {
-    OfScript,
+#[derive(Debug)]
+pub(super) enum Order<'a> {
+    OfScript(&'a Script),
     Usual(String),
 }
 
 impl Draft<'_> {
-    pub(super) fn text(&self, order: &Order) -> String {
+    pub(super) fn text(&self, order: &Order<'_>) -> String {
         let mut lines =
             vec!["# Written by `tierfeed init`. docs/job-file.md has every key.".to_owned()];
         lines.extend(self.warnings.iter().map(|it| format!("# Warning: {}", one_line(it))));
@@ -119,20 +119,19 @@ impl Draft<'_> {
         lines
     }
 
-    fn order_lines(&self, order: &Order) -> Vec<String> {
+    fn order_lines(&self, order: &Order<'_>) -> Vec<String> {
         let mut lines = Vec::new();
-        match (order, self.script) {
-            (Order::OfScript, Some(script)) => {
+        match order {
+            Order::OfScript(script) => {
                 let why =
                     script.key("order.shuffle").map(|key| key.from(script)).unwrap_or_default();
                 lines.push(line("  shuffle", &script.shuffle, &why));
                 lines.extend(script.keys_of_order().filter_map(|key| of_script(key, script)));
             }
-            (Order::Usual(why), _) => {
+            Order::Usual(why) => {
                 lines.push(line("  shuffle", "torch-distributed", why));
                 lines.push("  seed: 0".to_owned());
             }
-            (Order::OfScript, None) => unreachable!("without a script the order is the usual one"),
         }
         let epochs = self.script.and_then(|script| {
             let key = script.key("order.epochs")?;
@@ -147,12 +146,12 @@ impl Draft<'_> {
 }
 
 /// A sentence about an order that is not certainly that of the script.
-pub(super) fn assumed_of(order: &Order, script: Option<&Script>) -> Option<String> {
-    let script = script?;
+pub(super) fn assumed_of(order: &Order<'_>, script: Option<&Script>) -> Option<String> {
     match order {
+        Order::Usual(_) if script.is_none() => None,
         Order::Usual(why) => Some(format!("order: torch-distributed with seed 0, because {why}")),
-        Order::OfScript if script.hands_order_over() => None,
-        Order::OfScript => {
+        Order::OfScript(script) if script.hands_order_over() => None,
+        Order::OfScript(script) => {
             let key = script.key("order.shuffle").filter(|key| !key.is_certain)?;
             Some(format!("order: {}, {}", script.shuffle, key.from(script)))
         }
@@ -160,20 +159,22 @@ pub(super) fn assumed_of(order: &Order, script: Option<&Script>) -> Option<Strin
 }
 
 /// The order of the job: that of the script, or the reason why it is not.
-pub(super) fn order_of(script: Option<&Script>) -> Order {
+pub(super) fn order_of(script: Option<&Script>) -> Order<'_> {
     let Some(script) = script else { return Order::Usual(String::new()) };
     let why = |name: &str| script.key(name).and_then(|key| key.why.clone()).unwrap_or_default();
     let is_known = |name: &str| script.key(name).is_some_and(|key| key.value.is_some());
     let shuffle = script.shuffle.as_str();
     match shuffle {
-        "sequential" | "torch-distributed" => Order::OfScript,
-        "published" if script.hands_order_over() => Order::OfScript,
+        "sequential" | "torch-distributed" => Order::OfScript(script),
+        "published" if script.hands_order_over() => Order::OfScript(script),
         "torch-random" | "grain" if script.is_distributed => {
             Order::Usual(format!("with several ranks {shuffle} is not that of the script"))
         }
-        "torch-random" | "grain" if is_known("order.seed") => Order::OfScript,
+        "torch-random" | "grain" if is_known("order.seed") => Order::OfScript(script),
         "torch-random" | "grain" => Order::Usual(why("order.seed")),
-        "tf-shuffle" if is_known("order.seed") && is_known("order.buffer") => Order::OfScript,
+        "tf-shuffle" if is_known("order.seed") && is_known("order.buffer") => {
+            Order::OfScript(script)
+        }
         "" => {
             Order::Usual(format!("the order of the script is not known: {}", why("order.shuffle")))
         }

@@ -39,7 +39,7 @@ pub(super) fn run(arguments: &Plan, sized: &SizedJob, machine: &Machine) -> Resu
         return output::json(&Document { job: &job.name, machine, node: number, policy, schedule });
     }
     if let Some(name) = &machine.name {
-        output::lines(name.text())?;
+        output::lines(&name.text)?;
     }
     output::lines(&format!("job {}, node {number}, policy {}", job.name, job.policy))?;
     output::lines(&schedule.table())

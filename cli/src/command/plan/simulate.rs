@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// The exit code of an interrupted command, by the convention of shells.
-pub(super) const INTERRUPTED: u8 = 130;
+const INTERRUPTED: u8 = 130;
 
 pub(super) fn run(arguments: &Plan, inputs: &PlanInputs) -> Result<(), Failure> {
     let policies = super::policies(arguments, &inputs.sized);
@@ -76,29 +76,40 @@ pub(super) fn predict(
     let nodes = super::nodes(arguments, &inputs.sized)?;
     let settings = &settings(inputs);
     let model = &inputs.model();
-    let runtime = command::runtime()?;
     let epoch = arguments.epoch.map(|epoch| epoch_of(epoch, &settings.order)).transpose()?;
     let runs = policies.len() as u64 * u64::from(nodes.count());
+    watched(steps(&settings.order, epoch).saturating_mul(runs), |watch| {
+        let mut predictions = Vec::new();
+        for policy in policies {
+            watch.bar.set_message(policy.name());
+            predictions.push(match epoch {
+                None => Prediction::observed(settings, nodes, *policy, model, watch)?,
+                Some(epoch) => Prediction::of_epoch(settings, nodes, *policy, model, epoch, watch)?,
+            });
+        }
+        ControlFlow::Continue(predictions)
+    })
+}
+
+/// Simulates so many steps, shows the progress, and stops if the user wants that.
+pub(super) fn watched<T>(
+    steps: u64,
+    simulate: impl FnOnce(&mut Watch) -> ControlFlow<(), T>,
+) -> Result<T, Failure> {
+    let runtime = command::runtime()?;
     let bar = output::timed_bar();
-    bar.set_length(steps(&settings.order, epoch).saturating_mul(runs));
+    bar.set_length(steps);
     let mut watch = Watch { bar, is_ended: command::ended_by_user(&runtime)? };
-    let mut predictions = Vec::new();
-    for policy in policies {
-        watch.bar.set_message(policy.name());
-        let run = match epoch {
-            None => Prediction::observed(settings, nodes, *policy, model, &mut watch),
-            Some(epoch) => Prediction::of_epoch(settings, nodes, *policy, model, epoch, &mut watch),
-        };
-        let ControlFlow::Continue(prediction) = run else {
-            watch.bar.finish_and_clear();
-            eprintln!("interrupted");
-            return Err(Failure::Passed(INTERRUPTED, None));
-        };
-        predictions.push(prediction);
-    }
+    let simulated = simulate(&mut watch);
     watch.bar.finish_and_clear();
     runtime.shutdown_background();
-    Ok(predictions)
+    match simulated {
+        ControlFlow::Continue(simulated) => Ok(simulated),
+        ControlFlow::Break(()) => {
+            eprintln!("interrupted");
+            Err(Failure::Passed(INTERRUPTED, None))
+        }
+    }
 }
 
 fn epoch_of(epoch: u32, order: &Spec) -> Result<Epoch, Failure> {
@@ -139,19 +150,25 @@ pub(super) fn settings(inputs: &PlanInputs) -> session::Settings {
 }
 
 /// The observer of a simulation: its progress, and the end that the user asks for.
-struct Watch {
-    bar: ProgressBar,
+pub(super) struct Watch {
+    pub(super) bar: ProgressBar,
     is_ended: Arc<AtomicBool>,
+}
+
+impl Watch {
+    pub(super) fn step_done(&self) -> ControlFlow<()> {
+        self.bar.inc(1);
+        if self.is_ended.load(Ordering::Relaxed) {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 impl Observer for Watch {
     type Stop = ();
 
     fn step(&mut self, _: &StepOutcome) -> ControlFlow<()> {
-        self.bar.inc(1);
-        if self.is_ended.load(Ordering::Relaxed) {
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
+        self.step_done()
     }
 }

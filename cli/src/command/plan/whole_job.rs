@@ -1,6 +1,6 @@
 //! `tierfeed plan --simulate --whole-job`: all nodes of a job that share what they keep, on one clock.
 
-use std::{ops::ControlFlow, sync::atomic::Ordering};
+use std::ops::ControlFlow;
 
 use anyhow::anyhow;
 use clap::Args;
@@ -17,11 +17,7 @@ use tierfeed_runtime::predict::{
 };
 
 use super::{Plan, PlanInputs, simulate};
-use crate::{
-    command::{self, machine::MachineName},
-    failure::Failure,
-    output,
-};
+use crate::{command::machine::MachineName, failure::Failure, output};
 
 /// All nodes of a job at once.
 #[derive(Debug, Args)]
@@ -88,29 +84,16 @@ pub(super) fn run(arguments: &Plan, inputs: &PlanInputs) -> Result<(), Failure> 
 fn simulate(arguments: &Plan, inputs: &PlanInputs) -> Result<WholeJobPlan, Failure> {
     let settings = simulate::settings(inputs);
     let model = inputs.model();
-    let runtime = command::runtime()?;
-    let is_ended = command::ended_by_user(&runtime)?;
-    let bar = output::timed_bar();
-    bar.set_length(WholeJobPlan::steps(&settings));
-    bar.set_message("all nodes");
-    let mut step = || {
-        bar.inc(1);
-        if is_ended.load(Ordering::Relaxed) {
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
-    };
     let (links, changes) = (links(arguments), changes(arguments, inputs));
-    let played = WholeJobPlan::of(&settings, &model, links, changes, &mut step);
-    bar.finish_and_clear();
-    runtime.shutdown_background();
-    match played.map_err(Failure::input)? {
-        ControlFlow::Continue(plan) => Ok(plan),
-        ControlFlow::Break(()) => {
-            eprintln!("interrupted");
-            Err(Failure::Passed(simulate::INTERRUPTED, None))
+    let plan = simulate::watched(WholeJobPlan::steps(&settings), |watch| {
+        watch.bar.set_message("all nodes");
+        let mut step = || watch.step_done();
+        match WholeJobPlan::of(&settings, &model, links, changes, &mut step) {
+            Ok(plan) => ControlFlow::Continue(Ok(plan?)),
+            Err(refused) => ControlFlow::Continue(Err(refused)),
         }
-    }
+    })?;
+    plan.map_err(Failure::input)
 }
 
 fn links(arguments: &Plan) -> SharedLinks {

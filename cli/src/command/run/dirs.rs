@@ -10,11 +10,11 @@ use tierfeed_core::fleet::launch::{Identity, ProcessPlacement, Task};
 use tierfeed_runtime::run_dir::RunDir;
 use tierfeed_workload_analyzer::Job;
 
-use super::{FIRST, Run, meeting};
-use crate::{
-    environment::{self, RunName},
-    failure::Failure,
+use super::{
+    FIRST, Run, meeting,
+    run_name::{RunName, run_name},
 };
+use crate::{environment, failure::Failure};
 
 #[derive(Debug)]
 pub(crate) enum Place {
@@ -57,7 +57,7 @@ impl Dirs {
         let nodes = job.world.nodes;
         let is_alone = nodes == 1 && seat.task == Task::Node;
         let met_at = arguments.place.manager.as_ref().filter(|_| !is_alone);
-        let name = environment::run_name(identity, nodes, meeting::typed(met_at)?.as_deref());
+        let name = run_name(identity, nodes, meeting::typed(met_at)?.as_deref());
         let run = name.as_ref().map_or_else(|| "unnamed".to_owned(), |name| name.text.clone());
         let create = |path: PathBuf| RunDir::create(&path).map_err(Failure::input);
         let goes_on = !matches!(place, Place::Below { .. });

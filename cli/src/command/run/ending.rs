@@ -4,6 +4,7 @@ use std::{os::unix::process::ExitStatusExt as _, process::ExitStatus};
 
 use nix::sys::signal::Signal;
 use tierfeed_core::fleet::training::Cause;
+use tokio::sync::watch;
 
 use crate::failure::code_of;
 
@@ -64,8 +65,22 @@ impl Ending {
     }
 }
 
-fn asked(signal: Signal) -> Cause {
+pub(crate) fn asked(signal: Signal) -> Cause {
     Cause::Asked(u8::try_from(signal as i32).unwrap_or_default())
+}
+
+/// The signal of a [`Cause::Asked`].
+pub(crate) fn signal_of(number: u8) -> Signal {
+    Signal::try_from(i32::from(number)).unwrap_or(Signal::SIGTERM)
+}
+
+/// Waits until all ranks shall end; returns why.
+pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<Cause>>) -> Cause {
+    let cause = stop.wait_for(Option::is_some).await.ok().and_then(|cause| *cause);
+    match cause {
+        Some(cause) => cause,
+        None => std::future::pending().await,
+    }
 }
 
 /// The agent waits for ranks or other nodes, and does not hang.

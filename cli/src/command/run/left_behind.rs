@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
+    io,
     time::Duration,
 };
 
@@ -22,9 +22,9 @@ use tokio::{
     time::Instant,
 };
 
+use super::process_tree::{children_of, name_of, tree_of};
 use crate::{
     deadline,
-    environment::parent_and_start,
     signals::{ignored_by, was_sent_to},
 };
 
@@ -176,32 +176,6 @@ impl LeftBehind {
     fn look_again(&mut self, at: Instant) {
         self.look_at = Some(self.look_at.map_or(at, |other| other.min(at)));
     }
-}
-
-/// A process, and all that it and its children have started.
-pub(crate) fn tree_of(root: Pid) -> Vec<Pid> {
-    let all = with_parents();
-    let (mut found, mut at) = (vec![root], 0);
-    while let Some(parent) = found.get(at).copied() {
-        found.extend(all.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
-        at += 1;
-    }
-    found
-}
-
-fn children_of(parent: Pid) -> Vec<Pid> {
-    let children = with_parents().into_iter().filter(|(_, of)| *of == parent);
-    children.map(|(pid, _)| pid).collect()
-}
-
-fn with_parents() -> Vec<(Pid, Pid)> {
-    let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = numbers.filter_map(|it| it.file_name().to_str()?.parse().ok());
-    numbers.map(Pid::from_raw).filter_map(|pid| Some((pid, parent_and_start(pid)?.0))).collect()
-}
-
-fn name_of(pid: Pid) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

@@ -26,15 +26,14 @@ use super::{
     finished,
     launcher::launcher_in,
     meeting::{Meeting, share_index, typed},
-    of_agent,
     tasks::OtherTasks,
     trainer_variables::{self, MeetingPlace},
 };
 use crate::{
-    command, deadline, environment,
+    command::{self, agent::of_agent},
+    deadline, environment,
     failure::Failure,
     jobs::{self, IndexedJob, JobFile},
-    panics,
     signals::Signals,
 };
 
@@ -271,7 +270,7 @@ impl NodeRun<'_> {
         if let Some(others) = others {
             others.join(&mut started, &control.ranks_meet_at, self.ranks)?;
         }
-        panics::arm_drill();
+        environment::arm_drill();
         match &control.training {
             Some(training) => {
                 self.waiting(started.wait(signals, None, training.ends_elsewhere())).await

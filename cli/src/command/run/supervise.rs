@@ -18,7 +18,6 @@ use nix::{sys::signal::Signal, unistd::Pid};
 use tierfeed_core::fleet::training::Cause;
 use tierfeed_workload_analyzer::Job;
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines, ReadHalf, WriteHalf, split},
     net::UnixStream,
     process::{Child, Command},
     time::{Instant, timeout},
@@ -29,6 +28,7 @@ use super::{
     ending::{self, Ending, RankEnd},
     exit,
     left_behind::{KILLED_WITHIN, LeftBehind},
+    line::Line,
     trainers::{self, Trainers, Variables},
 };
 use crate::{
@@ -63,13 +63,13 @@ async fn supervise(arguments: &Run) -> Result<(), Failure> {
         Ok(trainers) => trainers,
         Err(failure) => {
             let said = failure.message().unwrap_or_default().replace('\n', " ");
-            agent.say(&format!("error {said}")).await;
+            agent.line.say(&format!("error {said}")).await;
             return agent.exit(None, &mut signals, CONCLUDES_WITHIN).await;
         }
     };
     let grace = arguments.grace.map(|grace| Duration::from_nanos(grace.0));
     let ending = trainers.wait(&mut signals, grace, agent.ends_elsewhere()).await?;
-    agent.say(&ending::ended(ending.of_rank())).await;
+    agent.line.say(&ending::ended(ending.of_rank())).await;
     agent.exit(Some(ending), &mut signals, CONCLUDES_WITHIN).await
 }
 
@@ -88,15 +88,13 @@ fn start(
     };
     // Trainers inherit the policy of the thread that starts them; it ends before the first await.
     let _policy = expansion.map(|it| it.apply()).transpose().map_err(Failure::input)?;
-    trainers::start(&arguments.command, variables, arguments.json, left_behind)
-        .map_err(Failure::Work)
+    Ok(trainers::start(arguments, variables, left_behind)?)
 }
 
 #[derive(Debug)]
 struct AgentProcess {
     child: Child,
-    lines: Lines<BufReader<ReadHalf<UnixStream>>>,
-    writer: WriteHalf<UnixStream>,
+    line: Line<UnixStream>,
     /// Whether it was gone before the trainers had ended.
     is_lost: bool,
 }
@@ -115,12 +113,13 @@ impl AgentProcess {
         let child = signals::blocked(&PASSED_ON, || command.spawn());
         let child = child.context("cannot start the process of the agent")?;
         own.set_nonblocking(true)?;
-        let (reader, writer) = split(UnixStream::from_std(own)?);
-        Ok(Self { child, lines: BufReader::new(reader).lines(), writer, is_lost: false })
+        // It is this program, so there is no limit to what it says.
+        let line = Line::of(UnixStream::from_std(own)?, u64::MAX);
+        Ok(Self { child, line, is_lost: false })
     }
 
     fn pid(&self) -> Option<Pid> {
-        self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
+        signals::pid_of(&self.child)
     }
 
     /// The variables of the trainers once it is ready for them, or the ending if it ends before, as it was
@@ -133,7 +132,7 @@ impl AgentProcess {
         let mut kill_at = None;
         loop {
             let heard = tokio::select! {
-                heard = self.lines.next_line() => heard.ok().flatten(),
+                heard = self.line.hear() => heard,
                 signal = signals.ending() => {
                     self.asked(signal).await;
                     stopped = Some(signal);
@@ -152,7 +151,7 @@ impl AgentProcess {
             if let Some(signal) = stopped {
                 let status = ExitStatus::from_raw(signal as i32);
                 let end = RankEnd { status, asked: Some(signal) };
-                self.say(&ending::ended(end)).await;
+                self.line.say(&ending::ended(end)).await;
                 return Ok(ControlFlow::Break(Some(Ending::Unstarted(signal))));
             }
             return Ok(ControlFlow::Continue(serde_json::from_str(start)?));
@@ -161,7 +160,7 @@ impl AgentProcess {
 
     /// Waits until ranks of other processes have failed, or ended because they were asked to.
     async fn ends_elsewhere(&mut self) -> Cause {
-        while let Ok(Some(said)) = self.lines.next_line().await {
+        while let Some(said) = self.line.hear().await {
             if let Some(cause) = ending::cause(&said) {
                 return cause;
             }
@@ -185,12 +184,12 @@ impl AgentProcess {
         let status = loop {
             let kill_at = ends_by.map_or(silent_until, |by: Instant| by.min(silent_until));
             tokio::select! {
-                heard = self.lines.next_line(), if speaks => match heard {
-                    Ok(Some(heard)) => {
+                heard = self.line.hear(), if speaks => match heard {
+                    Some(heard) => {
                         print(&heard)?;
                         silent_until = Instant::now() + silent;
                     }
-                    Ok(None) | Err(_) => speaks = false,
+                    None => speaks = false,
                 },
                 ended = self.child.wait(), if !speaks => break ended?,
                 signal = signals.ending() => {
@@ -212,14 +211,7 @@ impl AgentProcess {
     }
 
     async fn asked(&mut self, signal: Signal) {
-        let number = u8::try_from(signal as i32).unwrap_or_default();
-        self.say(&ending::word(Cause::Asked(number))).await;
-    }
-
-    async fn say(&mut self, word: &str) {
-        if let Err(error) = self.writer.write_all(format!("{word}\n").as_bytes()).await {
-            tracing::debug!(%error, "the agent of this run does not listen");
-        }
+        self.line.say(&ending::word(ending::asked(signal))).await;
     }
 
     /// Ends without it if not even the kernel can end it.

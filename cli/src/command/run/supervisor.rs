@@ -83,7 +83,7 @@ impl Supervisor {
                         let end = end.ok_or_else(|| anyhow!("nobody hears how trainers end"))?;
                         return end.map_err(|it| anyhow!(it));
                     }
-                    cause = stopped(&mut stop), if !is_told => {
+                    cause = ending::stopped(&mut stop), if !is_told => {
                         is_told = true;
                         // An error means that it is gone, which is heard.
                         let _ = say(&line, &ending::word(cause));
@@ -103,14 +103,6 @@ impl Supervisor {
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
         let text = serde_json::to_string(text)?;
         say(&self.line, &format!("print {text}")).map_err(Failure::work)
-    }
-}
-
-pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<Cause>>) -> Cause {
-    let cause = stop.wait_for(Option::is_some).await.ok().and_then(|cause| *cause);
-    match cause {
-        Some(cause) => cause,
-        None => std::future::pending().await,
     }
 }
 
@@ -143,8 +135,7 @@ impl Listening {
         if !self.is_heard.load(Ordering::SeqCst) {
             process::exit(i32::from(Cause::Asked(number).code()));
         }
-        let signal = Signal::try_from(i32::from(number)).unwrap_or(Signal::SIGTERM);
         // An error means that this process ends.
-        let _ = self.told.try_send(signal);
+        let _ = self.told.try_send(ending::signal_of(number));
     }
 }

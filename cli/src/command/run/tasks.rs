@@ -4,7 +4,7 @@
 //! They meet at a socket in the run directory of the node. Each side writes lines. Another process begins with
 //! `rank NUMBER RUN`, its number on the node and what its run is called; the first one says `other` if it works
 //! for another run, `start HOST PORT` when the agent is ready, with the place where the ranks of the job meet; and
-//! both the [`ending`] when ranks end. Each rank has one place, and a process that comes back to it takes it over.
+//! both how ranks end ([`ending`]). Each rank has one place, and a process that comes back to it takes it over.
 
 use std::{
     io, os::unix::process::ExitStatusExt as _, path::Path, pin::pin, process::ExitStatus,
@@ -18,10 +18,7 @@ use tierfeed_runtime::{
     transport::local_socket::{LocalListener, LocalSocket, LocalStream},
 };
 use tokio::{
-    io::{
-        AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
-        BufReader, Lines, ReadHalf, Take, WriteHalf, split,
-    },
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     net::UnixStream,
     sync::{mpsc, watch},
     time::{Instant, sleep, timeout, timeout_at},
@@ -29,9 +26,10 @@ use tokio::{
 
 use super::{
     ANOTHER_ENDS_WITHIN, Dirs, Ranks, Run,
-    ending::{self, Ending, RankEnd},
-    exit, meeting,
-    supervisor::stopped,
+    ending::{self, Ending, RankEnd, stopped},
+    exit,
+    line::Line,
+    meeting,
     trainer_variables::{self, MeetingPlace},
     trainers::Trainers,
 };
@@ -133,7 +131,7 @@ async fn receive(
 }
 
 async fn lead_in(stream: LocalStream, doors: Vec<mpsc::Sender<Line<LocalStream>>>, run: String) {
-    let mut line = Line::of(stream);
+    let mut line = Line::of(stream, BYTES_MAX);
     let Ok(said) = timeout(HEARD_WITHIN, line.hear()).await else {
         tracing::warn!(
             "a process of this node did not say which rank it is within {HEARD_WITHIN:?}"
@@ -146,7 +144,7 @@ async fn lead_in(stream: LocalStream, doors: Vec<mpsc::Sender<Line<LocalStream>>
     let door = number.and_then(|number| doors.get(number.checked_sub(1)?));
     if of != Some(&run) {
         tracing::warn!("a process of another run was turned away as a rank of this node");
-        line.try_to_say(OTHER).await;
+        line.say(OTHER).await;
     } else if let Some(door) = door {
         // An error means that the rank has ended.
         let _ = door.send(line).await;
@@ -186,7 +184,7 @@ impl<S: AsyncRead + AsyncWrite> Seat<S> {
         loop {
             tokio::select! {
                 Some(newer) = arrivals.recv() => {
-                    line.insert(newer).try_to_say(&start).await;
+                    line.insert(newer).say(&start).await;
                     (has_come, come_until) = (true, None);
                 }
                 heard = heard(&mut line) => {
@@ -216,7 +214,7 @@ impl<S: AsyncRead + AsyncWrite> Seat<S> {
                 cause = stopped(&mut stop), if !is_told => {
                     is_told = true;
                     match &mut line {
-                        Some(line) => line.try_to_say(&ending::word(cause)).await,
+                        Some(line) => line.say(&ending::word(cause)).await,
                         None if comes_back == Return::Never => {
                             return Ok(of_code(i32::from(cause.code())));
                         }
@@ -401,7 +399,7 @@ impl First<'_> {
         *met = None;
         let connected = connect(&self.dirs.node.ranks_socket()).await.map_err(Missed::Gone)?;
         let line = met.insert(connected);
-        line.try_to_say(&self.hello).await;
+        line.say(&self.hello).await;
         match line.hear().await.as_deref() {
             Some(OTHER) => Err(Missed::Other),
             said => place(said).map_err(Missed::Gone),
@@ -411,7 +409,7 @@ impl First<'_> {
 
 async fn connect(socket: &Path) -> anyhow::Result<Line<UnixStream>> {
     let connected = UnixStream::connect(socket).await;
-    Ok(Line::of(connected.with_context(|| socket.display().to_string())?))
+    Ok(Line::of(connected.with_context(|| socket.display().to_string())?, BYTES_MAX))
 }
 
 /// The place where the ranks meet, as the first process of the node says it.
@@ -423,32 +421,6 @@ fn place(said: Option<&str>) -> anyhow::Result<MeetingPlace> {
     let place = place.and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
     let (host, port) = place.ok_or_else(|| anyhow!("{said:?} instead of `start HOST PORT`"))?;
     Ok(MeetingPlace { host, port })
-}
-
-/// A connection between two processes of a node.
-#[derive(Debug)]
-struct Line<S> {
-    lines: Lines<BufReader<Take<ReadHalf<S>>>>,
-    writer: WriteHalf<S>,
-}
-
-impl<S: AsyncRead + AsyncWrite> Line<S> {
-    fn of(stream: S) -> Self {
-        let (reader, writer) = split(stream);
-        Self { lines: BufReader::new(reader.take(BYTES_MAX)).lines(), writer }
-    }
-
-    /// Says a line to the other side, if it is there.
-    async fn try_to_say(&mut self, line: &str) {
-        if let Err(error) = self.writer.write_all(format!("{line}\n").as_bytes()).await {
-            tracing::debug!(%error, "another process of this node does not listen");
-        }
-    }
-
-    /// The next line; `None` once the other side is gone.
-    async fn hear(&mut self) -> Option<String> {
-        self.lines.next_line().await.ok().flatten()
-    }
 }
 
 #[cfg(test)]
@@ -471,7 +443,7 @@ mod tests {
         drop(rank);
         let (_sender, stop) = watch::channel(stop);
         let (_door, arrivals) = mpsc::channel(1);
-        let seat = Seat { line: Some(Line::of(first)), arrivals, meet_at: at(), stop };
+        let seat = Seat { line: Some(Line::of(first, BYTES_MAX)), arrivals, meet_at: at(), stop };
         seat.serve(std::future::pending(), Return::Never).await.unwrap()
     }
 
@@ -489,7 +461,7 @@ mod tests {
 
     async fn come(socket: &Path, hello: &str) -> (Line<UnixStream>, Option<String>) {
         let mut line = connect(socket).await.unwrap();
-        line.try_to_say(hello).await;
+        line.say(hello).await;
         let heard = line.hear().await;
         (line, heard)
     }
@@ -525,7 +497,7 @@ mod tests {
         let (mut second, heard) = come(&socket, "rank 2 mine").await;
         assert_eq!(heard.as_deref(), Some("start one 7"), "its own place was left");
         for line in [&mut again, &mut second] {
-            line.try_to_say("ended 0").await;
+            line.say("ended 0").await;
         }
         for end in ends {
             assert!(end.await.unwrap().status.success());

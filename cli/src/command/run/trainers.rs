@@ -5,7 +5,7 @@
 
 use std::{os::unix::process::ExitStatusExt as _, pin::pin, process::ExitStatus, time::Duration};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use nix::{sys::signal::Signal, unistd::Pid};
 use tierfeed_core::fleet::training::Cause;
 use tokio::{
@@ -16,12 +16,15 @@ use tokio::{
 };
 
 use super::{
-    ending::{Ending, RankEnd},
-    left_behind::{GRACE, KILLED_WITHIN, LeftBehind, tree_of},
+    Run,
+    ending::{Ending, RankEnd, signal_of},
+    left_behind::{GRACE, KILLED_WITHIN, LeftBehind},
+    process_tree::tree_of,
 };
 use crate::{
+    command::program,
     deadline, environment,
-    signals::{PASSED_ON, Signals, was_sent_to_all},
+    signals::{PASSED_ON, Signals, pid_of, was_sent_to_all},
 };
 
 /// How long a signal that has ended a trainer may take to this process, if a group gets it.
@@ -30,27 +33,25 @@ const SIGNAL_COMES_WITHIN: Duration = Duration::from_millis(100);
 /// The environment variables of a trainer beside those of this process.
 pub(crate) type Variables = Vec<(String, String)>;
 
-/// Starts `command` once for each trainer. What these leave behind comes to this process.
+/// Starts the command once for each trainer. What these leave behind comes to this process.
 pub(crate) fn start(
-    command: &[String],
+    arguments: &Run,
     trainers: &[Variables],
-    is_quiet: bool,
     left_behind: LeftBehind,
 ) -> anyhow::Result<Trainers> {
-    let (program, arguments) = command.split_first().ok_or_else(|| anyhow!("no command"))?;
     let mut started = Trainers { left_behind: Some(left_behind), ..Trainers::none() };
     for variables in trainers {
-        let mut command = Command::new(program);
-        command.args(arguments).env_remove(environment::TOKEN);
-        command.envs(variables.iter().map(|(name, value)| (name, value)));
-        if is_quiet {
+        let mut command = program::command(&arguments.command)?;
+        command.env_remove(environment::TOKEN).envs(variables.iter().cloned());
+        if arguments.json {
             command.stdout(std::io::stderr());
         }
-        match command.spawn().with_context(|| format!("cannot start {program}")) {
+        match Command::from(command).spawn() {
             Ok(child) => started.adopt(child),
             Err(error) => {
                 started.send(Signal::SIGTERM);
-                return Err(error);
+                let failed = format!("cannot start {}", arguments.command[0]);
+                return Err(anyhow::Error::new(error).context(failed));
             }
         }
     }
@@ -64,6 +65,13 @@ pub(crate) struct Trainers {
     ended: JoinSet<(Option<Pid>, anyhow::Result<RankEnd>)>,
     /// Only in the process that started them.
     left_behind: Option<LeftBehind>,
+    ending: Ending,
+    grace: Option<Duration>,
+    kill_at: Option<Instant>,
+    is_killed: bool,
+    passed_on: Vec<Signal>,
+    /// A signal that others reported and that may come to this process as well.
+    expected: Option<Signal>,
 }
 
 enum Event {
@@ -74,21 +82,20 @@ enum Event {
     GraceOver,
 }
 
-/// The progress of their end.
-struct Course {
-    ending: Ending,
-    grace: Option<Duration>,
-    kill_at: Option<Instant>,
-    is_killed: bool,
-    passed_on: Vec<Signal>,
-    /// A signal that others reported and that may come to this process as well.
-    expected: Option<Signal>,
-}
-
 impl Trainers {
     pub(crate) fn none() -> Self {
-        let (stop, ended) = (watch::Sender::new(None), JoinSet::new());
-        Self { running: Vec::new(), stop, ended, left_behind: None }
+        Self {
+            running: Vec::new(),
+            stop: watch::Sender::new(None),
+            ended: JoinSet::new(),
+            left_behind: None,
+            ending: Ending::Done,
+            grace: None,
+            kill_at: None,
+            is_killed: false,
+            passed_on: Vec::new(),
+            expected: None,
+        }
     }
 
     /// Also waits for a rank that another process started; it stops the rank once [`Self::stopped`] says so.
@@ -104,8 +111,7 @@ impl Trainers {
     }
 
     fn adopt(&mut self, mut child: Child) {
-        let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-        let pid = pid.expect("a child that was not waited for has a number");
+        let pid = pid_of(&child).expect("a child that was not waited for has a number");
         self.running.push(pid);
         if let Some(left_behind) = &mut self.left_behind {
             left_behind.leave_out(pid);
@@ -126,12 +132,12 @@ impl Trainers {
         elsewhere: impl Future<Output = Cause>,
     ) -> anyhow::Result<Ending> {
         let mut elsewhere = pin!(elsewhere);
-        let mut course = Course::new(grace);
+        self.grace = grace;
         loop {
-            if self.ended.is_empty() && !self.has_left_any_behind(&mut course) {
-                return Ok(course.ending);
+            if self.ended.is_empty() && !self.has_left_any_behind() {
+                return Ok(self.ending);
             }
-            let is_done = course.ending == Ending::Done;
+            let is_done = self.ending == Ending::Done;
             let event = tokio::select! {
                 Some(ended) = self.ended.join_next() => {
                     let (pid, end) = ended.context("waiting for a trainer failed")?;
@@ -140,61 +146,60 @@ impl Trainers {
                 () = child_ended(self.left_behind.as_mut()) => Event::ChildEnded,
                 asked = signals.next() => Event::Asked(asked),
                 cause = &mut elsewhere, if is_done => Event::Elsewhere(cause),
-                () = deadline::reached(course.kill_at) => Event::GraceOver,
+                () = deadline::reached(self.kill_at) => Event::GraceOver,
             };
             match event {
                 Event::Ended(pid, end) => {
                     self.running.retain(|other| Some(*other) != pid);
                     let end = end?;
-                    self.hear_what_ended(end, signals, &mut course).await;
-                    self.handle_end(end, &mut course);
+                    self.hear_what_ended(end, signals).await;
+                    self.handle_end(end);
                 }
                 Event::ChildEnded => self.reap(),
-                Event::Asked(signal) => self.handle_signal(signal, &mut course),
+                Event::Asked(signal) => self.handle_signal(signal),
                 Event::Elsewhere(Cause::Failed(code)) => {
-                    self.stop_all(Ending::FailedElsewhere(code), &mut course);
+                    self.stop_all(Ending::FailedElsewhere(code));
                 }
                 Event::Elsewhere(Cause::Asked(number)) => {
-                    let signal = Signal::try_from(i32::from(number));
-                    self.ask_all(signal.unwrap_or(Signal::SIGTERM), &mut course);
+                    self.ask_all(signal_of(number));
                 }
-                Event::GraceOver if course.is_killed => {
+                Event::GraceOver if self.is_killed => {
                     tracing::warn!("what was killed does not end; it is left alone");
                     if let (Ending::Stopped(_, first), false) =
-                        (&mut course.ending, self.ended.is_empty())
+                        (&mut self.ending, self.ended.is_empty())
                     {
                         first.get_or_insert(ExitStatus::from_raw(Signal::SIGKILL as i32));
                     }
-                    return Ok(course.ending);
+                    return Ok(self.ending);
                 }
-                Event::GraceOver => self.kill_all(&mut course),
+                Event::GraceOver => self.kill_all(),
             }
         }
     }
 
     /// A signal to a group of processes may end a trainer before this process has got it.
-    async fn hear_what_ended(&mut self, end: RankEnd, signals: &mut Signals, course: &mut Course) {
+    async fn hear_what_ended(&mut self, end: RankEnd, signals: &mut Signals) {
         let until = Instant::now() + SIGNAL_COMES_WITHIN;
-        while course.ending == Ending::Done
+        while self.ending == Ending::Done
             && end.asked.is_none()
-            && course.died_of(end.status).is_none()
+            && self.died_of(end.status).is_none()
             && ended_by(end.status, &PASSED_ON).is_some()
         {
             match timeout_at(until, signals.next()).await {
-                Ok(signal) => self.handle_signal(signal, course),
+                Ok(signal) => self.handle_signal(signal),
                 Err(_) => return,
             }
         }
     }
 
-    fn handle_end(&mut self, RankEnd { status, asked }: RankEnd, course: &mut Course) {
-        let asked = asked.or_else(|| course.died_of(status));
-        if let (Ending::Done, Some(signal)) = (course.ending, asked) {
-            self.ask_all(signal, course);
+    fn handle_end(&mut self, RankEnd { status, asked }: RankEnd) {
+        let asked = asked.or_else(|| self.died_of(status));
+        if let (Ending::Done, Some(signal)) = (self.ending, asked) {
+            self.ask_all(signal);
         }
-        match &mut course.ending {
+        match &mut self.ending {
             _ if status.success() => {}
-            Ending::Done => self.stop_all(Ending::Failed(status), course),
+            Ending::Done => self.stop_all(Ending::Failed(status)),
             Ending::Stopped(_, first) => {
                 first.get_or_insert(status);
             }
@@ -202,74 +207,71 @@ impl Trainers {
         }
     }
 
-    fn handle_signal(&mut self, signal: Signal, course: &mut Course) {
-        if course.expected == Some(signal) {
-            course.expected = None;
+    fn handle_signal(&mut self, signal: Signal) {
+        if self.expected == Some(signal) {
+            self.expected = None;
             return;
         }
-        if signal == Signal::SIGINT && course.passed_on.contains(&signal) {
-            self.kill_all(course);
+        if signal == Signal::SIGINT && self.passed_on.contains(&signal) {
+            self.kill_all();
             return;
         }
-        self.note_ignored(course);
+        self.note_ignored();
         if !was_sent_to_all(signal) {
             self.send(signal);
         }
-        course.passed_on.push(signal);
+        self.passed_on.push(signal);
         if matches!(signal, Signal::SIGINT | Signal::SIGTERM) {
-            if course.ending == Ending::Done {
-                course.ending = Ending::Stopped(signal, None);
-                self.stop(&course.ending);
+            if self.ending == Ending::Done {
+                self.end_as(Ending::Stopped(signal, None));
             }
-            course.set_limit();
+            self.set_limit();
         }
     }
 
     /// Passes on a signal after which other ranks have ended, unless they all got it.
-    fn ask_all(&mut self, signal: Signal, course: &mut Course) {
-        if !course.passed_on.contains(&signal) {
-            self.note_ignored(course);
+    fn ask_all(&mut self, signal: Signal) {
+        if !self.passed_on.contains(&signal) {
+            self.note_ignored();
         }
-        course.ending = Ending::Stopped(signal, None);
-        self.stop(&course.ending);
-        course.set_limit();
-        if !course.passed_on.contains(&signal) {
+        self.end_as(Ending::Stopped(signal, None));
+        self.set_limit();
+        if !self.passed_on.contains(&signal) {
             self.send(signal);
-            course.passed_on.push(signal);
-            course.expected = Some(signal);
+            self.passed_on.push(signal);
+            self.expected = Some(signal);
         }
     }
 
-    fn stop_all(&mut self, ending: Ending, course: &mut Course) {
-        course.ending = ending;
-        self.stop(&ending);
+    fn stop_all(&mut self, ending: Ending) {
+        self.end_as(ending);
         self.send(Signal::SIGTERM);
-        course.kill_at = Some(Instant::now() + GRACE);
+        self.kill_at = Some(Instant::now() + GRACE);
     }
 
-    fn kill_all(&mut self, course: &mut Course) {
+    fn kill_all(&mut self) {
         self.send(Signal::SIGKILL);
-        if !course.is_killed {
-            course.is_killed = true;
-            course.kill_at = Some(Instant::now() + KILLED_WITHIN);
+        if !self.is_killed {
+            self.is_killed = true;
+            self.kill_at = Some(Instant::now() + KILLED_WITHIN);
         }
     }
 
     /// Once trainers were asked to end, some ignore what they get.
-    fn note_ignored(&mut self, course: &Course) {
-        if let (Ending::Done, Some(left_behind)) = (course.ending, &mut self.left_behind) {
+    fn note_ignored(&mut self) {
+        if let (Ending::Done, Some(left_behind)) = (self.ending, &mut self.left_behind) {
             left_behind.note_ignored();
         }
     }
 
     /// Whether anything that the trainers started is still there. It is told what they were told.
-    fn has_left_any_behind(&mut self, course: &mut Course) -> bool {
+    fn has_left_any_behind(&mut self) -> bool {
         let Some(left_behind) = &mut self.left_behind else { return false };
-        match course.ending {
-            _ if course.is_killed => left_behind.tell_all(Signal::SIGKILL),
+        match self.ending {
+            _ if self.is_killed => left_behind.tell_all(Signal::SIGKILL),
             Ending::Stopped(signal, _) => left_behind.end_after(signal),
             _ => {
-                course.kill_at.get_or_insert_with(|| Instant::now() + GRACE);
+                self.kill_at.get_or_insert_with(|| Instant::now() + GRACE);
                 left_behind.tell_all(Signal::SIGTERM)
             }
         }
@@ -281,8 +283,9 @@ impl Trainers {
         }
     }
 
-    /// Stops the ranks of other processes of this node.
-    fn stop(&self, ending: &Ending) {
+    /// Notes how all end, and stops the ranks of other processes of this node.
+    fn end_as(&mut self, ending: Ending) {
+        self.ending = ending;
         self.stop.send_replace(ending.cause());
     }
 
@@ -301,19 +304,6 @@ impl Trainers {
         }
         if self.running.is_empty() || signal == Signal::SIGKILL {
             left_behind.alive().into_iter().for_each(|pid| left_behind.send(pid, signal));
-        }
-    }
-}
-
-impl Course {
-    const fn new(grace: Option<Duration>) -> Self {
-        Self {
-            ending: Ending::Done,
-            grace,
-            kill_at: None,
-            is_killed: false,
-            passed_on: Vec::new(),
-            expected: None,
         }
     }
 

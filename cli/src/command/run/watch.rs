@@ -13,6 +13,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use super::ending::stopped;
+
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
 /// How long a node that ends tries to say so.
@@ -46,13 +48,7 @@ impl TrainingWatch {
     /// Waits until ranks of another node have failed, or ended because they were asked to.
     pub(super) fn ends_elsewhere(&self) -> impl Future<Output = Cause> + use<> {
         let mut ends = self.ends.clone();
-        async move {
-            let cause = ends.wait_for(Option::is_some).await.ok().and_then(|it| *it);
-            match cause {
-                Some(cause) => cause,
-                None => std::future::pending().await,
-            }
-        }
+        async move { stopped(&mut ends).await }
     }
 
     /// Says that the training of this node has ended, and sums it up.

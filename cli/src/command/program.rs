@@ -6,9 +6,10 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    process::Command,
 };
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use tierfeed_workload_analyzer::nearest;
 
 use crate::{environment, failure::Failure};
@@ -32,6 +33,14 @@ pub(crate) fn require(command: &[String]) -> Result<(), Failure> {
         false => "no such program",
     };
     Err(Failure::Input(anyhow!("cannot start {program}: {why}{}", meant.unwrap_or_default())))
+}
+
+/// The command with its arguments.
+pub(crate) fn command(words: &[String]) -> anyhow::Result<Command> {
+    let (program, arguments) = words.split_first().context("no command; write it after --")?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    Ok(command)
 }
 
 /// A name with a slash is a path; one without is looked for in the folders of programs.
