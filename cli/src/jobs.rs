@@ -136,13 +136,8 @@ impl SizedJob {
     }
 }
 
-/// Reads a job file and the sizes of its samples, which analysing and planning need.
-pub(crate) fn sized(path: &Path) -> Result<SizedJob, Failure> {
-    sized_of(JobFile::read(path)?)
-}
-
-/// As [`sized`], of a job file that was read.
-pub(crate) fn sized_of(file: JobFile) -> Result<SizedJob, Failure> {
+/// Finds out the sizes of the samples of a job, which analysing and planning need.
+pub(crate) fn sized(file: JobFile) -> Result<SizedJob, Failure> {
     let job = &file.job;
     let (samples, sums, further) = if let Some(described) = &job.described {
         let sizes = described.sizes(job.seed);

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    jobs::{self, SizedJob},
+    jobs::{self, JobFile, SizedJob},
     output,
 };
 
@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &Analyze) -> Result<(), Failure> {
 }
 
 fn run_job(arguments: &Analyze, path: &Path) -> Result<(), Failure> {
-    let SizedJob { file, sums, demand, .. } = jobs::sized(path)?;
+    let SizedJob { file, sums, demand, .. } = jobs::sized(JobFile::read(path)?)?;
     let job = &*file.job;
     let step_time = StepTime::of(&arguments.steps, job)?;
     let observed = step_time.observed.as_ref().map(|(observed, _)| *observed);

@@ -64,7 +64,7 @@ pub(crate) struct FormatOptions {
     pub(crate) dataset: Option<String>,
 }
 
-pub(super) fn dataset_keys(
+pub(super) fn of_options(
     source: String,
     bucket: &BucketOptions,
     format: String,

@@ -116,7 +116,7 @@ fn peak_memory() -> Option<u64> {
 
 fn dataset(options: &DatasetOptions) -> Result<Dataset, Failure> {
     let here = std::path::absolute(".").map_err(Failure::input)?;
-    let keys = dataset_keys::dataset_keys(
+    let keys = dataset_keys::of_options(
         String::new(),
         &options.bucket,
         options.format.clone(),

@@ -316,7 +316,7 @@ fn checked(text: &str, output: &Path) -> Result<SizedJob, Failure> {
     let world = World { nodes: 1, ranks_per_node: 1 };
     let name = format!("{} (not written)", output.display());
     let file = JobFile::of_text(text.to_owned(), &name, world)?;
-    let sized = jobs::sized_of(file)?;
+    let sized = jobs::sized(file)?;
     let no_reports = MachineReports { tiers: Vec::new() };
     let machines = Machine::kinds(&sized.file, &no_reports)?;
     for machine in machines {

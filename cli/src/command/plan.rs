@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    jobs::{self, SizedJob},
+    jobs::{self, JobFile, SizedJob},
 };
 
 #[derive(Debug, Args)]
@@ -108,7 +108,7 @@ fn policy_names() -> impl TypedValueParser<Value = policy::Kind> {
 }
 
 pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
-    let sized = jobs::sized(&arguments.job)?;
+    let sized = jobs::sized(JobFile::read(&arguments.job)?)?;
     if arguments.dump && arguments.policy.is_empty() {
         require_computed(&sized)?;
         return dump::order(arguments, &sized);

@@ -212,7 +212,7 @@ fn train(
     let world = identity.launched_world();
     let file = match ranks {
         Ranks::Supervisor(_) => JobFile::read_with(&arguments.job, world)?,
-        Ranks::Caller(caller) => JobFile::of_text(caller.job(), NAME_OF_ARGUMENTS, world)?,
+        Ranks::Caller(caller) => JobFile::of_text(caller.job.clone(), NAME_OF_ARGUMENTS, world)?,
     };
     let seat = identity.seat_in(&file.post()).map_err(Failure::input)?;
     if file.job.world.nodes > 1 || seat.task != Task::Node {

@@ -24,7 +24,7 @@ use super::{
     surroundings::{Surroundings, joined},
 };
 use crate::{
-    command::dataset_keys::{dataset_keys, option, refused},
+    command::dataset_keys::{self, option, refused},
     failure::Failure,
     output,
 };
@@ -69,7 +69,8 @@ pub(super) fn choose(
         Some(format) => (format, None),
         None => format_of(arguments, &source.text, script)?,
     };
-    let mut keys = dataset_keys(source.text, &arguments.bucket, format, &arguments.keys);
+    let mut keys =
+        dataset_keys::of_options(source.text, &arguments.bucket, format, &arguments.keys);
     keys.glob = keys.glob.or(pattern);
     if keys.format == "raw" && keys.record_bytes.is_none() && keys.dtype.is_none() {
         let told = script.and_then(|script| script.key("dataset.record_bytes")?.number());
@@ -271,7 +272,12 @@ fn words(name: &str) -> impl Iterator<Item = String> {
 
 fn names_below(arguments: &Init, source: &str) -> Result<Vec<Directory>, Failure> {
     let here = std::path::absolute(".").map_err(Failure::input)?;
-    let keys = dataset_keys(source.to_owned(), &arguments.bucket, String::new(), &arguments.keys);
+    let keys = dataset_keys::of_options(
+        source.to_owned(),
+        &arguments.bucket,
+        String::new(),
+        &arguments.keys,
+    );
     let location = keys.location(&here).map_err(refused)?;
     match &location {
         Location::Path(path) if path.is_dir() => {

@@ -70,7 +70,7 @@ fn rows(predictions: &[Prediction]) -> impl Iterator<Item = Row<'_>> {
 }
 
 fn columns(kinds: &[&'static str], cell: impl Fn(&'static str) -> String) -> String {
-    kinds.iter().map(|kind| format!("{:>14}", cell(kind))).collect()
+    kinds.iter().fold(String::new(), |row, kind| row + &format!("{:>14}", cell(kind)))
 }
 
 /// The most cold bytes of a step, divided by the mean.

@@ -34,7 +34,8 @@ const LINE_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Caller {
-    job: String,
+    /// The text of the job.
+    pub(super) job: String,
     is_gone: watch::Receiver<bool>,
     is_told: Arc<AtomicBool>,
 }
@@ -82,10 +83,6 @@ impl Caller {
             }
         })?;
         Ok(Self { job, is_gone, is_told })
-    }
-
-    pub(crate) fn job(&self) -> String {
-        self.job.clone()
     }
 
     /// Tells the caller how to reach its agent. The caller is the only trainer of the result, which has ended
