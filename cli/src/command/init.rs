@@ -162,7 +162,7 @@ pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
         contents: None,
     };
     let order = job_text::order_of(script);
-    questions.assume_all(job_text::assumed_of(&order, script));
+    questions.assumed.extend(job_text::assumed_of(&order, script));
     let sized = checked(&draft.text(&order), &arguments.output)?;
     warnings.extend(chosen.warning.clone());
     warnings.extend(few_samples(&draft, &sized));
@@ -184,7 +184,7 @@ pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
         notes: script.map_or(&[][..], |script| &script.notes),
         tiers: figures.as_ref().map(|figures| figures.file.as_path()),
         tiers_measured_now: figures.as_ref().is_some_and(|it| it.age == Age::Measured),
-        assumed: &questions.into_assumed(),
+        assumed: &questions.assumed,
         command: &command(&arguments.output, script),
     };
     if arguments.json {

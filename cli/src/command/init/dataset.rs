@@ -181,7 +181,7 @@ fn unnamed(
     }
     let chosen = questions.choose("the dataset", seen(folder, surroundings))?;
     match (&chosen, told) {
-        (Some(chosen), Some((script, text))) => questions.assume(format!(
+        (Some(chosen), Some((script, text))) => questions.assumed.push(format!(
             "dataset: {} instead of {text} of {}, which is not here",
             chosen.text,
             script.place()
@@ -193,7 +193,7 @@ fn unnamed(
                 folder.display()
             )));
         }
-        (Some(chosen), None) => questions.assume_all(script.map(|script| {
+        (Some(chosen), None) => questions.assumed.extend(script.map(|script| {
             let what = if script.reads.is_empty() { "its dataset" } else { &script.reads };
             format!(
                 "dataset: {}; where {what} of {} reads is not known",

@@ -15,7 +15,8 @@ const TRIES_MAX: usize = 3;
 #[derive(Debug)]
 pub(super) struct Questions {
     mode: Mode,
-    assumed: Vec<String>,
+    /// What was assumed without a question.
+    pub(super) assumed: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,18 +38,6 @@ impl Questions {
         Self { mode, assumed: Vec::new() }
     }
 
-    pub(super) fn assume(&mut self, sentence: String) {
-        self.assumed.push(sentence);
-    }
-
-    pub(super) fn assume_all(&mut self, sentences: impl IntoIterator<Item = String>) {
-        self.assumed.extend(sentences);
-    }
-
-    pub(super) fn into_assumed(self) -> Vec<String> {
-        self.assumed
-    }
-
     /// One of several, the first by default. `None` if there is none.
     pub(super) fn choose<T: Display>(
         &mut self,
@@ -60,7 +49,11 @@ impl Questions {
         }
         let texts: Vec<String> = options.iter().map(ToString::to_string).collect();
         if self.mode == Mode::TakeDefaults {
-            self.assume(format!("{what}: {}; there is also {}", texts[0], texts[1..].join(", ")));
+            self.assumed.push(format!(
+                "{what}: {}; there is also {}",
+                texts[0],
+                texts[1..].join(", ")
+            ));
             return Ok(Some(options.swap_remove(0)));
         }
         for (number, text) in (1..).zip(&texts) {
@@ -76,7 +69,7 @@ impl Questions {
     /// A number above 0, with a default and where that comes from.
     pub(super) fn number(&mut self, what: &str, default: u32, why: &str) -> Result<u32, Failure> {
         if self.mode == Mode::TakeDefaults {
-            self.assume(format!("{what}: {default}, {why}"));
+            self.assumed.push(format!("{what}: {default}, {why}"));
             return Ok(default);
         }
         let parse = |text: &str| text.parse().ok().filter(|number: &u32| *number > 0);

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use tierfeed_core::{fleet::training::Cause, id::NodeId};
+use tierfeed_core::{
+    fleet::training::{Cause, Stage},
+    id::NodeId,
+};
 use tierfeed_runtime::{
     agent::LoadedJob,
     manager::{Listener, Manager, ManagerError, Settings, Summaries},
@@ -110,7 +113,7 @@ impl Control {
         meeting: Meeting,
         within: Duration,
     ) -> Result<Self, Failure> {
-        let mut found = meeting.find(&dirs.job, dirs.arrived, within).await?;
+        let found = meeting.find(&dirs.job, dirs.arrived, within).await?;
         if !file.is_that_of(&found.job) {
             return Err(Failure::Input(anyhow!(
                 "{} differs on this node, or the launcher says another world here: the first node has {} nodes of {} \
@@ -120,14 +123,14 @@ impl Control {
                 found.job.world.ranks_per_node
             )));
         }
-        let port = found.meeting_port(node).await.map_err(of_call)?;
+        let told = found.client.training(node, Stage::Running, None).await.map_err(of_call)?;
         let host = host_of(&found.address).to_owned();
         Ok(Self {
             training: Some(TrainingWatch::start(found.client, node)),
             address: Address::Tcp(found.address),
             token: Some(found.token),
             job: None,
-            ranks_meet_at: MeetingPlace { host, port },
+            ranks_meet_at: MeetingPlace { host, port: told.meeting_port },
             own: None,
         })
     }

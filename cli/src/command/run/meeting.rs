@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow};
 use nix::{ifaddrs::getifaddrs, unistd::gethostname};
-use tierfeed_core::{fleet::training::Stage, id::NodeId};
+use tierfeed_core::id::NodeId;
 use tierfeed_runtime::{
     manager::Listener,
     rpc::{
@@ -53,14 +53,6 @@ pub(super) struct Found {
     pub(super) address: String,
     pub(super) token: Token,
     pub(super) job: JobText,
-}
-
-impl Found {
-    /// The port on the host of the manager where the ranks of the job meet.
-    pub(super) async fn meeting_port(&mut self, node: NodeId) -> Result<u16, CallError> {
-        let told = self.client.training(node, Stage::Running, None).await?;
-        Ok(told.meeting_port)
-    }
 }
 
 impl Meeting {
