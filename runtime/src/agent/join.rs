@@ -104,7 +104,6 @@ pub(super) async fn join(
     check_order(assignment.order, &order)?;
     let layout = found.layout(&demand, &node, &assignment.schedule);
     let NodeId(number) = assignment.node;
-    let post = JobWorld { node: Some(assignment.node), ..post };
     tracing::info!(node = number, generation = assignment.generation, job = job.name, "joined");
     let applicant = applicant(&job, &agent, &settings.manager);
     let secret = secret(&mut client, &agent, applicant.as_ref()).await;
@@ -132,9 +131,9 @@ pub(super) async fn join(
         index_path,
         node,
         layout,
+        post: JobWorld { node: Some(assignment.node), ..post },
         assignment,
         order,
-        post,
         manager,
         applicant,
         secret,
