@@ -16,30 +16,36 @@ export TIERFEED_SKIPS
 
 scripts/launchers/setup.sh || exit
 
-failed=()
+failed=$(mktemp)
 suite() {
   local name=$1
   shift
   printf '\ntest: %s: %s\n' "$name" "$*" >&2
   # What runs in the background of a script starts with SIGINT ignored; the tests of Ctrl-C need it.
-  env --default-signal=INT "$@" || failed+=("$name")
+  env --default-signal=INT "$@" || echo "$name" >>"$failed"
 }
 
 # shellcheck source=scripts/again.sh
 source scripts/again.sh
 
+# Each waits more than it computes, so one runs beside the other, and is shown behind it.
+python=$(mktemp)
+{
+  suite python bash -c 'again "$@"' again .venv/bin/python -m pytest -c python/pyproject.toml \
+    python/tests --ignore python/tests/test_cluster.py
+  suite demo .venv/bin/python -m pytest -c python/pyproject.toml demo/tests
+} >"$python" 2>&1 &
 suite rust cargo nextest run --workspace ${CI:+--profile ci}
 suite examples cargo test --workspace --doc --no-fail-fast
-suite python bash -c 'again "$@"' again .venv/bin/python -m pytest -c python/pyproject.toml python/tests \
-  --ignore python/tests/test_cluster.py
-suite demo .venv/bin/python -m pytest -c python/pyproject.toml demo/tests
+wait
+cat "$python"
 # Every command of SPECIFICATION.md and docs/figures.md selects a test; those are built by now.
 suite specification .venv/bin/python scripts/lint/specification.py --tests
 
 printf '\ntest: skipped: %s\n' "$(wc -l <"$TIERFEED_SKIPS")" >&2
 cut -f 1 "$TIERFEED_SKIPS" | LC_ALL=C sort | uniq -c | sed 's/^/test: /' >&2
-if [ "${#failed[@]}" -gt 0 ]; then
-  printf '\ntest: failed: %s\n' "$(IFS=,; echo "${failed[*]}")" >&2
+if [ -s "$failed" ]; then
+  printf '\ntest: failed: %s\n' "$(paste -sd, "$failed")" >&2
   exit 1
 fi
 printf '\ntest: all suites passed\n' >&2
