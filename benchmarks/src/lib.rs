@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod agents;
-pub mod control_plane;
 pub mod copy;
 pub mod decode;
 pub mod direct;
@@ -16,7 +15,6 @@ pub mod index;
 pub mod io;
 pub mod no_harm;
 pub mod objects;
-pub mod pauses;
 pub mod peers;
 pub mod peers_transport;
 pub mod phases;

@@ -72,16 +72,12 @@ pub(crate) enum Bench {
     /// memory pressure, a cold store that fails.
     #[command(disable_help_flag = true)]
     Chaos(ForwardedArguments),
-    /// What encryption between manager and agents costs: the same with and without it.
-    ControlPlane(BenchControlPlane),
     /// A manager with many agents that start at once: until they joined, its memory, its CPU time, and until all
     /// have another schedule.
     Agents(BenchAgents),
     /// The CPU time of an agent whose trainers do nothing.
     #[command(disable_help_flag = true)]
     Idle(ForwardedArguments),
-    /// For how long the loop of an agent pauses at most, with many samples and ranks.
-    Loop(BenchLoop),
     /// A training on photographs whose cold store the kernel throttles, beside the least time that any
     /// loader needs. Needs root: the photographs are copied to an image on a loop device.
     EndToEnd(BenchEndToEnd),
@@ -120,21 +116,6 @@ pub(crate) struct ForwardedArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BenchControlPlane {
-    /// Turns of each side.
-    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
-    pub(crate) rounds: usize,
-    /// Connections in each turn.
-    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
-    pub(crate) connections: usize,
-    /// Messages in each turn.
-    #[arg(long, value_name = "NUMBER", default_value_t = 2_000)]
-    pub(crate) messages: usize,
-    #[command(flatten)]
-    pub(crate) output: FolderAndFormat,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct BenchAgents {
     /// The number of agents.
     #[arg(long, value_name = "NUMBER", default_value_t = 1_024,
@@ -143,20 +124,6 @@ pub(crate) struct BenchAgents {
     /// How long they report before their schedules change, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(crate) seconds: u64,
-    #[command(flatten)]
-    pub(crate) output: FolderAndFormat,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchLoop {
-    /// Samples of the dataset, of 64 B each.
-    #[arg(long, value_name = "NUMBER", default_value_t = 14_000_000,
-          value_parser = clap::value_parser!(u32).range(10_000..=1_000_000_000))]
-    pub(crate) samples: u32,
-    /// Ranks of the node.
-    #[arg(long, value_name = "NUMBER", default_value_t = 8,
-          value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) ranks: u32,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
 }

@@ -6,8 +6,8 @@ use std::{fs, os::unix::process::CommandExt as _, path::Path, process::Command, 
 
 use anyhow::{Context, anyhow};
 use tierfeed_benchmarks::{
-    agents, control_plane, copy, decode, direct, end_to_end, frameworks, handoff, hogged, import,
-    index, io, no_harm, objects, pauses, peers, peers_transport, phases, policies, reader,
+    agents, copy, decode, direct, end_to_end, frameworks, handoff, hogged, import,
+    index, io, no_harm, objects, peers, peers_transport, phases, policies, reader,
     tiers_accuracy, tiers_contended,
     transforms::{self, Experiment},
 };
@@ -23,9 +23,9 @@ use tierfeed_harness::{
 };
 
 use crate::arguments::{
-    Bench, BenchAgents, BenchControlPlane, BenchCopy, BenchDecode, BenchDirect, BenchDlcache,
+    Bench, BenchAgents, BenchCopy, BenchDecode, BenchDirect, BenchDlcache,
     BenchEndToEnd, BenchFrameworks, BenchHandoff, BenchImport, BenchIndex, BenchIo, BenchLimits,
-    BenchLoop, BenchNoHarm, BenchObjects, BenchPeers, BenchPhases, BenchPolicies, BenchReader,
+    BenchNoHarm, BenchObjects, BenchPeers, BenchPhases, BenchPolicies, BenchReader,
     BenchTiersAccuracy, BenchTiersContended, BenchTransforms, DlcachePatterns, ForwardedArguments,
     IoEngine, RemoveLeftovers, TiersSubject,
 };
@@ -58,10 +58,8 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Hogged(it) => hogged(&it),
         Bench::Io(it) => cold_files(it),
         Bench::Chaos(it) => exec_chaos("tierfeed-bench chaos", None, &it),
-        Bench::ControlPlane(it) => control_plane(it),
         Bench::Agents(it) => agents(it),
         Bench::Idle(it) => exec_chaos("tierfeed-bench", Some("idle"), &it),
-        Bench::Loop(it) => pauses_of_loop(it),
         Bench::Peers(it) => peers(it),
         Bench::PeersServe(it) => peers_transport::serve(it.sample).map_err(Failure::Work),
         Bench::PeersRelay(it) => peers_transport::relay(it.to, it.delay).map_err(Failure::Work),
@@ -98,15 +96,6 @@ fn exec_chaos(
     Err(Failure::Work(anyhow::Error::new(error).context(program.display().to_string())))
 }
 
-fn control_plane(arguments: BenchControlPlane) -> Result<(), Failure> {
-    let BenchControlPlane { rounds, connections, messages, output } = arguments;
-    let folder = output.folder();
-    let settings = control_plane::Settings { folder, rounds, connections, messages };
-    let outcome = control_plane::run(&settings).map_err(Failure::Work)?;
-    output.print(&outcome, control_plane::table)?;
-    passed(outcome.judged())
-}
-
 fn agents(arguments: BenchAgents) -> Result<(), Failure> {
     let BenchAgents { agents, seconds, output } = arguments;
     let reporting = Duration::from_secs(seconds);
@@ -118,15 +107,6 @@ fn agents(arguments: BenchAgents) -> Result<(), Failure> {
     };
     let outcome = agents::run(&settings).map_err(Failure::Work)?;
     output.print(&outcome, agents::table)?;
-    passed(outcome.judged())
-}
-
-fn pauses_of_loop(arguments: BenchLoop) -> Result<(), Failure> {
-    let BenchLoop { samples, ranks, output } = arguments;
-    let settings =
-        pauses::Settings { programs: Programs::find()?, folder: output.folder(), samples, ranks };
-    let outcome = pauses::run(&settings).map_err(Failure::Work)?;
-    output.print(&outcome, pauses::table)?;
     passed(outcome.judged())
 }
 
