@@ -12,6 +12,12 @@ pub enum Failure {
     Inconclusive(anyhow::Error),
 }
 
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Work(error)
+    }
+}
+
 /// The exit code of an outcome: 0 done, 1 the work failed or a promise was missed, 2 the input was wrong,
 /// 3 the figures are inconclusive. Prints the error on standard error.
 pub fn exit_code(outcome: Result<(), Failure>) -> ExitCode {

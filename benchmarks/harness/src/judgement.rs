@@ -5,6 +5,16 @@
     reason = "a figure that is not a number reaches no mark"
 )]
 
+use serde::Serialize;
+
+/// The outcome of a bench: a document whose keys name their units, and the promises behind it.
+pub trait Judged: Serialize {
+    /// Keys of single turns and the like, which are in the JSON document and not in the text.
+    const DETAILS: &'static [&'static str] = &[];
+
+    fn judged(&self) -> Judgement;
+}
+
 /// Sentences about promises that a run did not show to be kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Judgement {

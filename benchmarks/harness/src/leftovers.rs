@@ -18,10 +18,12 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::clock::pause;
+use crate::{clock::pause, failure::Failure, programs::Programs};
 
 /// The places where control groups are mounted: one of version 2, or each controller of version 1.
 const GROUPS: [&str; 3] = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/blkio"];
+
+const RAM_DISK: &str = "/dev/shm";
 
 /// Attempts until processes are gone and mounts are idle, and the pause after each.
 const ATTEMPTS: u32 = 100;
@@ -43,16 +45,18 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts it: `program remove-leftovers --process PID FOLDER...`, which ends with its input.
+    /// Starts it for files below `folder` and on the RAM disk: `tierfeed-bench remove-leftovers --process PID FOLDER...`,
+    /// which ends with its input.
     ///
     /// # Errors
     ///
-    /// If it does not start.
-    pub fn start(program: &Path, folders: &[PathBuf]) -> anyhow::Result<Self> {
-        let mut command = Command::new(program);
+    /// [`Failure::Input`] if `tierfeed` was not built, [`Failure::Work`] if it does not start.
+    pub fn start(folder: &Path) -> Result<Self, Failure> {
+        let program = Programs::find()?.own;
+        let mut command = Command::new(&program);
         command.args(["remove-leftovers", "--process", &std::process::id().to_string()]);
         // As mounts and loop devices have them.
-        for folder in folders {
+        for folder in [folder, Path::new(RAM_DISK)] {
             command.arg(folder.canonicalize().with_context(|| folder.display().to_string())?);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod cgroup;
 pub mod clock;
 pub mod environment;
@@ -17,3 +18,5 @@ pub mod programs;
 pub mod s3_server;
 pub mod slow_disk;
 pub mod statistics;
+
+mod text;

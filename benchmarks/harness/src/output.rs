@@ -1,17 +1,22 @@
-//! What a program prints: its outcome as one JSON document or as tables on standard output, its steps on
-//! standard error; and the options that choose it.
+//! What a program prints: its outcome as one JSON document or as text on standard output, its steps on standard
+//! error; and the options that choose it.
 
 use std::{
     io::{self, Write},
     path::PathBuf,
 };
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 
-use crate::{environment, failure::Failure};
+use crate::{
+    environment,
+    failure::Failure,
+    judgement::{Judged, Judgement},
+    text::text,
+};
 
 /// How a program prints its outcome.
 #[derive(Debug, Clone, Copy, Args)]
@@ -37,6 +42,36 @@ impl Format {
     /// [`Failure::Work`] if standard output cannot be written.
     pub fn print<T: Serialize>(self, outcome: &T, table: fn(&T) -> String) -> Result<(), Failure> {
         if self.json { json(outcome) } else { lines(&table(outcome)) }
+    }
+
+    /// Prints an outcome, and fails if a promise was certainly missed, or if that is not certain.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Work`] if standard output cannot be written or a promise was missed, and
+    /// [`Failure::Inconclusive`].
+    pub fn show<T: Judged>(self, outcome: &T) -> Result<(), Failure> {
+        if self.json {
+            json(outcome)?;
+        } else {
+            lines(&text(outcome, T::DETAILS).context("the outcome is no text")?)?;
+        }
+        passed(outcome.judged())
+    }
+}
+
+fn passed(judged: Judgement) -> Result<(), Failure> {
+    let Judgement { missed, inconclusive } = judged;
+    match (missed.as_slice(), inconclusive.as_slice()) {
+        ([], []) => Ok(()),
+        ([], unclear) => Err(Failure::Inconclusive(anyhow!(
+            "{} figures are inconclusive; repeat on a quiet machine or with more rounds:\n{}",
+            unclear.len(),
+            unclear.join("\n")
+        ))),
+        (missed, _) => {
+            Err(Failure::Work(anyhow!("{} promises missed:\n{}", missed.len(), missed.join("\n"))))
+        }
     }
 }
 
@@ -71,6 +106,11 @@ fn lines(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Says on standard error what is done next.
+pub fn step(step: &str) {
+    tracing::info!("{step}");
 }
 
 /// Sends log lines to standard error, filtered by `TIERFEED_LOG` or from level `info` on.
