@@ -107,20 +107,20 @@ bench: setup ## criterion benches, the hand-off against the plain DataLoader, th
 	$(TIERFEED_BIN)-bench peers --transport
 	$(TIERFEED_BIN)-bench frameworks --python "$$(scripts/frameworks/setup.sh newest)/bin/python"
 
-experiments: setup ## figures of papers as real trainings, and other loaders beside tierfeed; writes experiments.html and experiments.json
+experiments: setup ## figures of papers as real trainings, and other loaders beside tierfeed; writes experiments.json
 	@scripts/setup-tools.sh experiments
 	@scripts/build.sh --package tierfeed-benchmarks --lib --bins --examples
 	python="$$(scripts/frameworks/setup.sh peers)/bin/python" && \
-	  $(TIERFEED_BIN)-bench paper all --python "$$python" --page experiments.html && \
-	  $(TIERFEED_BIN)-bench loaders --python "$$python" --page experiments.html
+	  $(TIERFEED_BIN)-bench paper all --python "$$python" --figures experiments.json && \
+	  $(TIERFEED_BIN)-bench loaders --python "$$python" --figures experiments.json
 
 experiments-quick: setup ## the same in about ten minutes, against what they reached before
 	@scripts/setup-tools.sh experiments
 	@scripts/build.sh --package tierfeed-benchmarks --lib --bins --examples
 	python="$$(scripts/frameworks/setup.sh peers)/bin/python" && \
-	  $(TIERFEED_BIN)-bench paper all --quick --python "$$python" --page experiments.html \
+	  $(TIERFEED_BIN)-bench paper all --quick --python "$$python" --figures experiments.json \
 	    --floors benchmarks/experiments/floors.json && \
-	  $(TIERFEED_BIN)-bench loaders --quick --python "$$python" --page experiments.html --floors benchmarks/experiments/floors.json
+	  $(TIERFEED_BIN)-bench loaders --quick --python "$$python" --figures experiments.json --floors benchmarks/experiments/floors.json
 
 demo: build ## train on photographs: plain DataLoader, then tierfeed, then a table of both
 	@scripts/demo.sh

@@ -10,7 +10,6 @@ mod light;
 mod process;
 
 use std::{
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -18,9 +17,15 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use clap::Args;
 use serde::Serialize;
 use tierfeed_harness::{
-    clock::now, files, judgement::Judgement, programs::Programs, statistics::percentile,
+    bench::{Bench, Folder},
+    clock::now,
+    failure::Failure,
+    judgement::{Judged, Judgement},
+    programs::Programs,
+    statistics::percentile,
 };
 use tierfeed_runtime::{
     rpc::client::{Address, Client},
@@ -41,12 +46,17 @@ pub const CORES_MAX: f64 = 1.0;
 
 const STEPS: u64 = 16;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub programs: Programs,
-    pub folder: PathBuf,
+    /// The number of agents.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_024,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub agents: u32,
-    pub reporting: Duration,
+    /// How long they report before their schedules change, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub seconds: u64,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -71,9 +81,8 @@ pub struct Outcome {
     pub status_ms: f64,
 }
 
-impl Outcome {
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+impl Judged for Outcome {
+    fn judged(&self) -> Judgement {
         Judgement::default()
             .at_most("seconds until all agents joined", self.joined_s, JOINED_WITHIN_S)
             .at_most("MiB of the manager", self.memory_mib, MEMORY_MAX_MIB)
@@ -81,17 +90,19 @@ impl Outcome {
     }
 }
 
-/// # Errors
-///
-/// If the manager fails or refuses an agent.
-pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
-    let mut threads = tokio::runtime::Builder::new_multi_thread();
-    let runtime = threads.worker_threads(2).enable_all().build().context("no threads")?;
-    files::in_folder(&settings.folder, |folder| {
-        let job = write_job(folder, settings.agents)?;
-        let manager = ManagerProcess::start(&settings.programs.tierfeed, &job, folder)?;
-        runtime.block_on(measure(settings, &manager))
-    })
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        let tierfeed = Programs::find()?.tierfeed;
+        let mut threads = tokio::runtime::Builder::new_multi_thread();
+        let runtime = threads.worker_threads(2).enable_all().build().context("no threads")?;
+        Ok(self.folder.with_files(|folder| {
+            let job = write_job(folder, self.agents)?;
+            let manager = ManagerProcess::start(&tierfeed, &job, folder)?;
+            runtime.block_on(measure(&self, &manager))
+        })?)
+    }
 }
 
 async fn measure(settings: &Settings, manager: &ManagerProcess) -> anyhow::Result<Outcome> {
@@ -108,15 +119,16 @@ async fn measure(settings: &Settings, manager: &ManagerProcess) -> anyhow::Resul
     let retries = agents.iter().map(|agent| agent.retries).sum();
     let joining_cpu_s = manager.cpu_s()?;
 
+    let length = Duration::from_secs(settings.seconds);
     let mut reporting = JoinSet::new();
     for agent in agents {
-        reporting.spawn(agent.report(settings.reporting));
+        reporting.spawn(agent.report(length));
     }
     let (cpu_before, at) = (manager.cpu_s()?, now());
-    let half = settings.reporting / 2;
+    let half = length / 2;
     tokio::time::sleep(half).await;
     let status_ms = status_ms(&address, &token, settings.agents).await?;
-    tokio::time::sleep(settings.reporting.saturating_sub(half)).await;
+    tokio::time::sleep(length.saturating_sub(half)).await;
     let reported_s = at.elapsed().as_secs_f64();
     let cores = (manager.cpu_s()? - cpu_before) / reported_s;
     let memory_mib = manager.memory_mib()?;
@@ -164,26 +176,4 @@ fn write_job(folder: &Path, agents: u32) -> anyhow::Result<PathBuf> {
     );
     fs::write(&job, text).context("no job")?;
     Ok(job)
-}
-
-/// # Panics
-///
-/// Never: writing to a string cannot fail.
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    let mut line = |it: String| writeln!(text, "{it}").expect("writing to a string cannot fail");
-    let Outcome { agents, joined_s, joined_median_s, retries, joining_cpu_s, .. } = outcome;
-    line(format!("{agents} agents, which start at once, and one manager"));
-    line(format!(
-        "joined       the last after {joined_s:.2} s, the median after {joined_median_s:.2} s; {retries} \
-         connections tried again; {joining_cpu_s:.2} s of CPU time of the manager"
-    ));
-    line(format!("memory       {:.0} MiB of the manager", outcome.memory_mib));
-    line(format!(
-        "reports      {:.0} a second: {:.2} of a core of the manager; median {:.2} ms, 99 % {:.2} ms",
-        outcome.reports_per_s, outcome.cores, outcome.report_ms, outcome.report_p99_ms
-    ));
-    line(format!("status       {:.1} ms", outcome.status_ms));
-    text
 }

@@ -12,7 +12,6 @@
 mod loader;
 
 use std::{
-    fmt::Write as _,
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     path::{Path, PathBuf},
@@ -21,9 +20,18 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, ensure};
+use clap::{Args, builder::RangedU64ValueParser};
 use nix::sys::resource::UsageWho;
 use serde::{Deserialize, Serialize};
-use tierfeed_harness::{clock::now, files, judgement::Judgement, statistics::percentile};
+use tierfeed_harness::{
+    bench::{Bench, Folder},
+    clock::now,
+    failure::Failure,
+    judgement::{Judged, Judgement},
+    output::step,
+    programs::Programs,
+    statistics::percentile,
+};
 use tierfeed_images::{Decoder, Image, Region, Settings as ImageSettings};
 use tierfeed_transform::{Pipeline, PipelineFile, worker_protocol::InputForm};
 use tierfeed_transform_worker::{Input, Transform};
@@ -38,6 +46,9 @@ const DATA_LOADER: &str = "DataLoader";
 const SCRIPT: &str = include_str!("../peers/decode.py");
 
 const GENERATED: usize = 96;
+/// Photographs and turns of a quick run.
+const IMAGES_QUICK: usize = 96;
+const ROUNDS_QUICK: usize = 3;
 
 /// The least ratio for crops in exact mode, over torchvision with one thread.
 pub const CROP_RATIO_MIN: f64 = 1.5;
@@ -67,17 +78,28 @@ impl Work {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub tierfeed: PathBuf,
-    /// A Python with torchvision, Pillow and the `tierfeed` package, and those of DALI and SPDL that are to be
-    /// measured.
+    /// A Python with torchvision, Pillow and tierfeed: target/frameworks/newest/bin/python after
+    /// `make test-frameworks`. DALI and SPDL are measured if it has them (nvidia-dali-cuda120, spdl).
+    #[arg(long, value_name = "FILE")]
     pub python: PathBuf,
-    /// A folder of photographs in JPEG, besides generated ones.
+    /// A folder of photographs (*.JPEG), beside generated ones.
+    #[arg(long, value_name = "FOLDER")]
     pub photographs: Option<PathBuf>,
-    pub folder: PathBuf,
+    /// How many photographs are taken at most.
+    #[arg(long, value_name = "NUMBER", default_value_t = 256,
+          value_parser = RangedU64ValueParser::<usize>::new().range(32..=1_000_000))]
+    pub images: usize,
+    /// Turns of each side.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
     pub rounds: usize,
-    pub images_max: usize,
+    /// Fewer photographs and turns: less than three minutes.
+    #[arg(long)]
+    pub quick: bool,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -116,11 +138,10 @@ pub(crate) struct Turn {
     images: usize,
 }
 
-impl Outcome {
+impl Judged for Outcome {
     /// The floors for the exact mode over torchvision and, in crops, DALI, with one thread, and for the whole
     /// loader.
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+    fn judged(&self) -> Judgement {
         let alone = self.comparisons.iter().filter(|it| it.threads == 1);
         let judged = alone.fold(Judgement::default(), |judged, comparison| {
             let what = format!("{} of {}", comparison.work.name(), comparison.images);
@@ -143,54 +164,61 @@ impl Outcome {
     }
 }
 
-/// # Errors
-///
-/// If photographs cannot be made or read, or a side fails.
-pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    files::in_folder(&settings.folder, |folder| {
-        let script = folder.join("decode.py");
-        fs::write(&script, SCRIPT)?;
-        let python = std::path::absolute(&settings.python)?;
-        let mut outcome =
-            Outcome { comparisons: Vec::new(), loaders: Vec::new(), absent: Vec::new() };
-        let generated = folder.join("generated");
-        fs::create_dir(&generated)?;
-        step("making photographs");
-        let made = Command::new(&python)
-            .arg(&script)
-            .args(["prepare".as_ref(), generated.as_os_str()])
-            .arg(GENERATED.to_string())
-            .status()?;
-        ensure!(made.success(), "{} could not make photographs", python.display());
-        let mut sets = vec![("generated", generated)];
-        if let Some(photographs) = &settings.photographs {
-            let chosen = folder.join("photographs");
-            link_photographs(photographs, &chosen, settings.images_max)?;
-            sets.insert(0, ("photographs", chosen));
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(mut self) -> Result<Outcome, Failure> {
+        let tierfeed = Programs::find()?.tierfeed;
+        if self.quick {
+            (self.images, self.rounds) = (IMAGES_QUICK, ROUNDS_QUICK);
         }
-        let (_, first) = &sets[0];
-        let loaders = Loaders {
-            tierfeed: &settings.tierfeed,
-            python: &python,
-            script: &script,
-            photographs: first,
-            folder,
-            rounds: settings.rounds,
-        };
-        outcome.loaders = loaders.compare(step)?;
-        for (images, folder) in sets {
-            let mut sides = Sides::start(&python, &script, &folder)?;
-            for work in [Work::Crop, Work::Decode] {
-                for threads in [1, 2] {
-                    step(&format!("{images}: {} with {threads} threads", work.name()));
-                    let sides = sides.compare(work, threads, settings.rounds)?;
-                    outcome.comparisons.push(Comparison { images, work, threads, sides });
-                }
+        Ok(self.folder.with_files(|folder| compare(&self, &tierfeed, folder))?)
+    }
+}
+
+fn compare(settings: &Settings, tierfeed: &Path, folder: &Path) -> anyhow::Result<Outcome> {
+    let script = folder.join("decode.py");
+    fs::write(&script, SCRIPT)?;
+    let python = std::path::absolute(&settings.python)?;
+    let mut outcome = Outcome { comparisons: Vec::new(), loaders: Vec::new(), absent: Vec::new() };
+    let generated = folder.join("generated");
+    fs::create_dir(&generated)?;
+    step("making photographs");
+    let made = Command::new(&python)
+        .arg(&script)
+        .args(["prepare".as_ref(), generated.as_os_str()])
+        .arg(GENERATED.to_string())
+        .status()
+        .with_context(|| python.display().to_string())?;
+    ensure!(made.success(), "{} could not make photographs", python.display());
+    let mut sets = vec![("generated", generated)];
+    if let Some(photographs) = &settings.photographs {
+        let chosen = folder.join("photographs");
+        link_photographs(photographs, &chosen, settings.images)?;
+        sets.insert(0, ("photographs", chosen));
+    }
+    let (_, first) = &sets[0];
+    let loaders = Loaders {
+        tierfeed,
+        python: &python,
+        script: &script,
+        photographs: first,
+        folder,
+        rounds: settings.rounds,
+    };
+    outcome.loaders = loaders.compare()?;
+    for (images, folder) in sets {
+        let mut sides = Sides::start(&python, &script, &folder)?;
+        for work in [Work::Crop, Work::Decode] {
+            for threads in [1, 2] {
+                step(&format!("{images}: {} with {threads} threads", work.name()));
+                let sides = sides.compare(work, threads, settings.rounds)?;
+                outcome.comparisons.push(Comparison { images, work, threads, sides });
             }
-            outcome.absent = sides.absent;
         }
-        Ok(outcome)
-    })
+        outcome.absent = sides.absent;
+    }
+    Ok(outcome)
 }
 
 /// Links photographs, evenly chosen, into a folder.
@@ -406,27 +434,4 @@ impl Drop for Peer {
         self.turns = None;
         _ = self.process.wait();
     }
-}
-
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    for comparison in &outcome.comparisons {
-        let Comparison { images, work, threads, sides } = comparison;
-        let title = format!("{images}: {}, {threads} threads", work.name());
-        _ = writeln!(text, "{title:<36}{:>10}{:>16}{:>9}", "images/s", "of a CPU second", "ratio");
-        for side in sides {
-            let cpu = side.images_per_cpu_s.map_or("?".to_owned(), |it| format!("{it:.0}"));
-            let Side { name, images_per_s, ratio, .. } = side;
-            _ = writeln!(text, "  {name:<34}{images_per_s:>10.0}{cpu:>16}{ratio:>8.2}x");
-        }
-    }
-    _ = writeln!(text, "{:<36}{:>10}{:>25}", "whole loaders, 2 threads", "images/s", "ratio");
-    for Side { name, images_per_s, ratio, .. } in &outcome.loaders {
-        _ = writeln!(text, "  {name:<34}{images_per_s:>10.0}{ratio:>24.2}x");
-    }
-    for peer in &outcome.absent {
-        _ = writeln!(text, "{peer}");
-    }
-    text
 }

@@ -11,9 +11,17 @@
 use std::{num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use anyhow::{Context as _, ensure};
+use clap::{Args, builder::RangedU64ValueParser};
 use serde::Serialize;
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
-use tierfeed_harness::{clock::now, judgement::Judgement, statistics::percentile};
+use tierfeed_harness::{
+    bench::Bench,
+    clock::now,
+    failure::Failure,
+    judgement::{Judged, Judgement},
+    output::step,
+    statistics::percentile,
+};
 use tierfeed_numa_memory::{
     Checksum, Mapping, Pages, ReadView, Region, Request, SharedPool, SharedPoolRequest, Span,
     kernels,
@@ -25,13 +33,23 @@ const SPREAD_MAX: f64 = 0.25;
 /// With a lower ratio, copies were cheaper even in the turns that favoured reading in place.
 const RATIO_MIN: f64 = 1.0;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    /// `None` for the kernel's choice.
-    pub node: Option<NumaNode>,
+    /// The NUMA node that the tier lies on [default: main memory stands for it].
+    #[arg(long, value_name = "N")]
+    pub numa_node: Option<u32>,
+    /// What each turn reads; twice as much memory is taken.
+    #[arg(long, value_name = "SIZE", default_value = "256 MiB")]
     pub chunk: Bytes,
+    /// The length of a sample.
+    #[arg(long, value_name = "SIZE", default_value = "112 KiB")]
     pub sample: Bytes,
+    /// The number of threads that copy.
+    #[arg(long, value_name = "NUMBER", default_value = "2")]
     pub threads: NonZeroUsize,
+    /// Turns of each side, at least 3.
+    #[arg(long, value_name = "NUMBER", default_value_t = 15,
+          value_parser = RangedU64ValueParser::<usize>::new().range(3..=1000))]
     pub rounds: usize,
 }
 
@@ -56,10 +74,9 @@ pub struct Outcome {
     pub cheaper: &'static str,
 }
 
-impl Outcome {
+impl Judged for Outcome {
     /// Reading in place must not cost clearly more than a copy and reading that.
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+    fn judged(&self) -> Judgement {
         let judged = Judgement::default();
         let judged = judged.at_least("a copy over reading in place", self.ratio_high, RATIO_MIN);
         let what = "which of both is cheaper".to_owned();
@@ -67,17 +84,21 @@ impl Outcome {
     }
 }
 
-/// # Errors
-///
-/// If the memory cannot be had.
-pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    ensure!(settings.rounds >= 3, "{} rounds; at least 3 are needed", settings.rounds);
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        Ok(measure(&self)?)
+    }
+}
+
+fn measure(settings: &Settings) -> anyhow::Result<Outcome> {
     ensure!(settings.sample.0 > 0, "samples of no bytes; at least one byte is needed");
     let memory = Memory::take(settings)?;
     let (mut copies, mut reads, mut directs) = (Vec::new(), Vec::new(), Vec::new());
     // The first turn of each side is left out: its memory is not in the caches and the TLB.
     for round in 0..=settings.rounds {
-        progress(&format!("turn {round} of {}", settings.rounds));
+        step(&format!("turn {round} of {}", settings.rounds));
         let copy = memory.copy(settings)?;
         let read = timed(|| memory.read_copy(settings))?;
         let direct = timed(|| memory.read_in_place(settings))?;
@@ -101,7 +122,7 @@ fn outcome(
     let at = |values: &[f64], percent| percentile(values, percent).context("no round was run");
     let (ratio, ratio_low, ratio_high) = (at(&ratios, 50)?, at(&ratios, 25)?, at(&ratios, 75)?);
     Ok(Outcome {
-        numa_node: settings.node.map(|node| node.0),
+        numa_node: settings.numa_node,
         chunk_bytes: settings.chunk.0,
         sample_bytes: settings.sample.0,
         threads: settings.threads.get(),
@@ -147,7 +168,8 @@ struct Memory {
 
 impl Memory {
     fn take(settings: &Settings) -> anyhow::Result<Self> {
-        let locality = settings.node.map_or(Locality::Anywhere, Locality::Numa);
+        let locality =
+            settings.numa_node.map_or(Locality::Anywhere, |node| Locality::Numa(NumaNode(node)));
         let request = SharedPoolRequest {
             piece: settings.chunk,
             pieces_max: 1,
@@ -218,31 +240,6 @@ fn samples(settings: &Settings) -> impl Iterator<Item = (Bytes, Bytes)> {
     starts.map(move |start| (Bytes(start), Bytes(sample.min(chunk - start))))
 }
 
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let place = match outcome.numa_node {
-        Some(node) => format!("NUMA node {node}"),
-        None => "main memory, which stands for the tier".to_owned(),
-    };
-    format!(
-        "{} in samples of {}, {} turns of each side; the tier is {place}\n\
-         copied:   {:>8.1} us per MiB by {} threads, and {:.1} us to read the copy\n\
-         in place: {:>8.1} us per MiB to read\n\
-         copied / in place: {:.3} [{:.3} - {:.3}], cheaper: {}\n",
-        Bytes(outcome.chunk_bytes),
-        Bytes(outcome.sample_bytes),
-        outcome.rounds,
-        outcome.copy_ns_per_mib / 1e3,
-        outcome.threads,
-        outcome.read_copy_ns_per_mib / 1e3,
-        outcome.direct_ns_per_mib / 1e3,
-        outcome.ratio,
-        outcome.ratio_low,
-        outcome.ratio_high,
-        outcome.cheaper,
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,13 +247,13 @@ mod tests {
     #[test]
     fn both_sides_are_run_and_give_figures() {
         let settings = Settings {
-            node: None,
+            numa_node: None,
             chunk: Bytes::mib(4),
             sample: Bytes(100_000),
             threads: NonZeroUsize::new(2).unwrap(),
             rounds: 3,
         };
-        let outcome = run(&settings, &mut |_| ()).unwrap();
+        let outcome = measure(&settings).unwrap();
         let figures = [
             outcome.copy_ns_per_mib,
             outcome.read_copy_ns_per_mib,
@@ -264,7 +261,6 @@ mod tests {
             outcome.ratio,
         ];
         assert!(figures.iter().all(|it| it.is_finite() && *it > 0.0), "{outcome:?}");
-        assert_eq!(table(&outcome).lines().count(), 4);
         let covered: u64 = samples(&settings).map(|(_, len)| len.0).sum();
         assert_eq!(covered, settings.chunk.0);
     }
@@ -272,7 +268,7 @@ mod tests {
     #[test]
     fn every_sample_is_copied() {
         let settings = Settings {
-            node: None,
+            numa_node: None,
             chunk: Bytes::mib(1),
             sample: Bytes(70_000),
             threads: NonZeroUsize::new(3).unwrap(),

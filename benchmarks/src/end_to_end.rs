@@ -11,20 +11,22 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 use std::{
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
+use clap::Args;
 use serde::{Deserialize, Serialize};
-use tierfeed_core::units::{Bytes, BytesPerSecond};
+use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_harness::{
+    bench::{Bench, Folder},
     clock::now,
+    failure::Failure,
     files,
-    judgement::Judgement,
+    judgement::{Judged, Judgement},
     leftovers::own_name,
+    output::step,
     programs::Programs,
     slow_disk::{SlowDisk, on_slow_disk},
 };
@@ -42,15 +44,23 @@ const COLD_MAX: f64 = 1.03;
 /// Cold bandwidth as a share of the demand, in per cent.
 const RATES: [u64; 3] = [50, 100, 200];
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub programs: Programs,
-    pub folder: PathBuf,
+    /// An image folder [default: 500 files of such sizes, made for this run].
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// A RAM disk for the scratch tier.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub scratch: PathBuf,
-    /// An image folder; `None` makes files of such sizes.
-    pub photographs: Option<PathBuf>,
+    /// Epochs at each rate of the cold store.
+    #[arg(long, value_name = "NUMBER", default_value_t = 6,
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub epochs: u32,
-    pub step: Duration,
+    /// How long a step takes.
+    #[arg(long, value_name = "TIME", default_value = "100 ms")]
+    pub step: Nanoseconds,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -78,9 +88,10 @@ pub struct Run {
     pub epochs: Vec<EpochTime>,
 }
 
-impl Outcome {
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+impl Judged for Outcome {
+    const DETAILS: &'static [&'static str] = &["epochs"];
+
+    fn judged(&self) -> Judgement {
         self.runs.iter().fold(Judgement::default(), |judged, run| {
             let rate = run.cold_limit_bytes_per_s;
             let cold = run.cold_read_bytes as f64 / run.minimal_cold_bytes as f64;
@@ -113,55 +124,63 @@ struct Predicted {
     minimal_cold_bytes: u64,
 }
 
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        let _watch = self.folder.watch()?;
+        let programs = Programs::find()?;
+        Ok(self.folder.with_files(|folder| measure(&self, &programs, folder))?)
+    }
+}
+
 /// Copies the photographs to a slow disk, trains at every rate, and removes the disk.
-///
-/// # Errors
-///
-/// If the disk cannot be made (this needs root) or a run fails.
-pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    files::in_folder(&settings.folder, |folder| {
-        let photographs = if let Some(path) = &settings.photographs {
-            path.clone()
-        } else {
-            let made = folder.join("photographs");
-            files::write_image_folder(&made, FILES)?;
-            made
-        };
-        let files = files_below(&photographs)?;
-        ensure!(!files.is_empty(), "no file below {}", photographs.display());
-        let dataset = Bytes(files.iter().map(|(_, len)| len).sum());
-        on_slow_disk(folder, dataset, |disk| {
-            for (path, _) in &files {
-                let below = path.strip_prefix(&photographs)?;
-                let to = disk.path().join("data").join(below);
-                fs::create_dir_all(to.parent().unwrap_or(disk.path()))?;
-                fs::copy(path, to)?;
-            }
-            let bench = Bench { settings, folder, disk, dataset, count: files.len() as u64 };
-            bench.run(step)
-        })
+fn measure(settings: &Settings, programs: &Programs, folder: &Path) -> anyhow::Result<Outcome> {
+    let photographs = if let Some(path) = &settings.data {
+        path.clone()
+    } else {
+        let made = folder.join("photographs");
+        files::write_image_folder(&made, FILES)?;
+        made
+    };
+    let files = files_below(&photographs)?;
+    ensure!(!files.is_empty(), "no file below {}", photographs.display());
+    let dataset = Bytes(files.iter().map(|(_, len)| len).sum());
+    on_slow_disk(folder, dataset, |disk| {
+        for (path, _) in &files {
+            let below = path.strip_prefix(&photographs)?;
+            let to = disk.path().join("data").join(below);
+            fs::create_dir_all(to.parent().unwrap_or(disk.path()))?;
+            fs::copy(path, to)?;
+        }
+        let bench = Rates { settings, programs, folder, disk, dataset, count: files.len() as u64 };
+        bench.run()
     })
 }
 
-struct Bench<'a> {
+struct Rates<'a> {
     settings: &'a Settings,
+    programs: &'a Programs,
     folder: &'a Path,
     disk: &'a SlowDisk,
     dataset: Bytes,
     count: u64,
 }
 
-impl Bench<'_> {
-    fn run(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+impl Rates<'_> {
+    fn run(&self) -> anyhow::Result<Outcome> {
         let batch = RANKS * BATCH_SIZE;
-        let demand = float(self.dataset.0) / float(self.count) * float(batch)
-            / self.settings.step.as_secs_f64();
+        let demand = float(self.dataset.0) / float(self.count) * float(batch) / self.step_s();
         let mut runs = Vec::new();
         for percent in RATES {
             step(&format!("cold store at {percent} % of the demand"));
             runs.push(self.train(limit(demand, percent))?);
         }
         Ok(Outcome { dataset_bytes: self.dataset.0, demand_bytes_per_s: demand, runs })
+    }
+
+    fn step_s(&self) -> f64 {
+        float(self.settings.step.0) / 1e9
     }
 
     fn train(&self, rate: BytesPerSecond) -> anyhow::Result<Run> {
@@ -173,7 +192,7 @@ impl Bench<'_> {
         let cold = self.read_plainly()?;
         let (report, epochs, device) = self.feed(&job)?;
         _ = fs::remove_dir(&scratch);
-        let step = self.settings.step.as_secs_f64();
+        let step = self.step_s();
         let bound = |epoch: &Predicted| {
             (float(epoch.steps) * step).max(float(epoch.minimal_cold_bytes) / cold)
         };
@@ -212,15 +231,15 @@ impl Bench<'_> {
     }
 
     fn predict(&self, job: &Path) -> anyhow::Result<Vec<Predicted>> {
-        Ok(self.settings.programs.predict::<Prediction>(job)?.epochs)
+        Ok(self.programs.predict::<Prediction>(job)?.epochs)
     }
 
     fn feed(&self, job: &Path) -> anyhow::Result<(Report, Vec<f64>, Bytes)> {
         let (run_dir, times) = (self.folder.join("run"), self.folder.join("epochs.json"));
         self.disk.forget_cached()?;
         let before = self.disk.read()?;
-        let programs = &self.settings.programs;
-        let step = format!("{} us", self.settings.step.as_micros());
+        let programs = self.programs;
+        let step = self.settings.step.to_string();
         let options = ["--step".as_ref(), step.as_ref(), "--record".as_ref(), times.as_os_str()];
         let tierfeed = self.disk.enter(&programs.tierfeed);
         let report = programs.run_reader(tierfeed, &run_dir, job, &options)?;
@@ -236,7 +255,7 @@ impl Bench<'_> {
              order: {{ shuffle: torch-distributed, seed: 42, epochs: {epochs} }}\n\
              batch_size: {BATCH_SIZE}\n\
              world: {{ nodes: 1, ranks_per_node: {RANKS} }}\n\
-             step_time: {step} us\n\
+             step_time: {step}\n\
              prefetch: {{ batches: 8 }}\n\
              chunk: {CHUNK}\n\
              tiers:\n\
@@ -244,7 +263,7 @@ impl Bench<'_> {
              \x20 scratch: {{ size: {cached} B, path: {scratch} }}\n",
             data = self.disk.path().join("data").display(),
             epochs = self.settings.epochs,
-            step = self.settings.step.as_micros(),
+            step = self.settings.step,
             scratch = scratch.display(),
         )
     }
@@ -261,45 +280,6 @@ fn files_below(folder: &Path) -> anyhow::Result<Vec<(PathBuf, u64)>> {
         }
     }
     Ok(files)
-}
-
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    _ = writeln!(
-        text,
-        "dataset {}, the training takes {} of it; steps take their time without computing",
-        Bytes(outcome.dataset_bytes),
-        BytesPerSecond(whole(outcome.demand_bytes_per_s))
-    );
-    _ = writeln!(
-        text,
-        "{:<14}{:<14}{:>9}{:>9}{:>8}{:>12}{:>12}{:>12}",
-        "cold limit",
-        "cold rate",
-        "wall s",
-        "bound s",
-        "ratio",
-        "cold bytes",
-        "minimum",
-        "from device"
-    );
-    for run in &outcome.runs {
-        let minimal = float(run.minimal_cold_bytes);
-        _ = writeln!(
-            text,
-            "{:<14}{:<14}{:>9.2}{:>9.2}{:>7.3}x{:>11.3}x{:>12}{:>11.3}x",
-            BytesPerSecond(run.cold_limit_bytes_per_s).to_string(),
-            BytesPerSecond(whole(run.cold_bytes_per_s)).to_string(),
-            run.wall_s,
-            run.lower_bound_s,
-            run.wall_to_bound,
-            float(run.cold_read_bytes) / minimal,
-            Bytes(run.minimal_cold_bytes).to_string(),
-            float(run.device_read_bytes) / minimal,
-        );
-    }
-    text
 }
 
 fn limit(demand: f64, percent: u64) -> BytesPerSecond {

@@ -9,18 +9,22 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 use std::{
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
+use clap::{Args, builder::RangedU64ValueParser};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
 use tierfeed_harness::{
+    bench::{Bench, Folder},
+    failure::Failure,
     files,
-    judgement::Judgement,
+    judgement::{Judged, Judgement},
+    output::step,
+    programs::Programs,
     slow_disk::{SlowDisk, on_slow_disk},
     statistics::percentile,
 };
@@ -60,22 +64,39 @@ pub fn names() -> Vec<&'static str> {
     FRAMEWORKS.iter().map(|framework| framework.name).collect()
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub tierfeed: PathBuf,
-    /// A Python with the frameworks and the `tierfeed` package.
+    /// A Python with the frameworks and tierfeed: target/frameworks/newest/bin/python after
+    /// `make test-frameworks`.
+    #[arg(long, value_name = "FILE")]
     pub python: PathBuf,
-    pub folder: PathBuf,
-    /// Frameworks that are measured; empty for all.
+    /// The frameworks that are measured, separated by commas; all unless given.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = names())]
     pub only: Vec<String>,
+    /// How many samples there are.
+    #[arg(long, value_name = "NUMBER", default_value_t = 256,
+          value_parser = clap::value_parser!(u64).range(8..=1_000_000))]
     pub samples: u64,
+    /// The size of a sample.
+    #[arg(long, value_name = "SIZE", default_value = "1 MiB")]
     pub sample: Bytes,
+    /// Samples in a batch.
+    #[arg(long, value_name = "NUMBER", default_value_t = 8,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub batch_size: u64,
-    /// Epochs of a turn, at least 2.
+    /// Epochs of a turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4,
+          value_parser = RangedU64ValueParser::<usize>::new().range(2..=1000))]
     pub epochs: usize,
+    /// Turns of each side.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
     pub rounds: usize,
-    /// The rate of the slow disk; 0 leaves it out, which needs root.
+    /// How fast the slow disk is read; `0 B/s` measures warm samples only. The disk needs root.
+    #[arg(long, value_name = "RATE", default_value = "200 MB/s")]
     pub rate: BytesPerSecond,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -118,9 +139,8 @@ enum FirstEpoch {
     WarmsUp,
 }
 
-impl Outcome {
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+impl Judged for Outcome {
+    fn judged(&self) -> Judgement {
         let settings = [
             ("warm", &self.warm, WARM_RATIO_MIN),
             ("throttled", &self.throttled, THROTTLED_RATIO_MIN),
@@ -133,42 +153,45 @@ impl Outcome {
     }
 }
 
-/// Makes the samples, runs all sides in turns, and removes the samples.
-///
-/// # Errors
-///
-/// If the folder cannot be written, the slow disk cannot be made, or a turn fails.
-pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    for name in &settings.only {
-        ensure!(names().contains(&name.as_str()), "no framework {name}; there are {:?}", names());
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        let _watch = self.folder.watch()?;
+        let programs = Programs::find()?;
+        Ok(self.folder.with_files(|folder| measure(&self, &programs, folder))?)
     }
-    files::in_folder(&settings.folder, |folder| {
-        // Not the file that a link of a virtual environment leads to.
-        let python = std::path::absolute(&settings.python)?;
-        let bench = Bench { settings, folder, script: folder.join("frameworks.py"), python };
-        fs::write(&bench.script, SCRIPT)?;
-        fs::write(bench.script.with_file_name("cpu_time.py"), CPU_TIME)?;
-        step("warm samples");
-        bench.make_samples(folder)?;
-        let warm = bench.compare(folder, None, FirstEpoch::WarmsUp, step)?;
-        fs::remove_dir_all(folder.join("data"))?;
-        let throttled = match settings.rate.0 {
-            0 => Vec::new(),
-            _ => bench.on_slow_disk(step)?,
-        };
-        Ok(Outcome { warm, throttled, throttle_bytes_per_s: settings.rate.0 })
-    })
 }
 
-struct Bench<'a> {
+/// Makes the samples, runs all sides in turns, and removes the samples.
+fn measure(settings: &Settings, programs: &Programs, folder: &Path) -> anyhow::Result<Outcome> {
+    // Not the file that a link of a virtual environment leads to.
+    let python = std::path::absolute(&settings.python)?;
+    let script = folder.join("frameworks.py");
+    let bench = Turns { settings, tierfeed: &programs.tierfeed, folder, script, python };
+    fs::write(&bench.script, SCRIPT)?;
+    fs::write(bench.script.with_file_name("cpu_time.py"), CPU_TIME)?;
+    step("warm samples");
+    bench.make_samples(folder)?;
+    let warm = bench.compare(folder, None, FirstEpoch::WarmsUp)?;
+    fs::remove_dir_all(folder.join("data"))?;
+    let throttled = match settings.rate.0 {
+        0 => Vec::new(),
+        _ => bench.on_slow_disk()?,
+    };
+    Ok(Outcome { warm, throttled, throttle_bytes_per_s: settings.rate.0 })
+}
+
+struct Turns<'a> {
     settings: &'a Settings,
+    tierfeed: &'a Path,
     folder: &'a Path,
     script: PathBuf,
     /// The absolute path, as turns start in another folder.
     python: PathBuf,
 }
 
-impl Bench<'_> {
+impl Turns<'_> {
     fn make_samples(&self, folder: &Path) -> anyhow::Result<()> {
         for number in 0..self.settings.samples {
             let file = folder.join("data").join(format!("{number:06}.bin"));
@@ -181,13 +204,13 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn on_slow_disk(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Comparison>> {
+    fn on_slow_disk(&self) -> anyhow::Result<Vec<Comparison>> {
         let dataset = Bytes(2 * self.settings.samples * self.settings.sample.0);
         on_slow_disk(self.folder, dataset, |disk| {
             step("throttled samples");
             self.make_samples(disk.path())?;
             disk.limit(self.settings.rate)?;
-            self.compare(disk.path(), Some(disk), FirstEpoch::Counts, step)
+            self.compare(disk.path(), Some(disk), FirstEpoch::Counts)
         })
     }
 
@@ -201,7 +224,6 @@ impl Bench<'_> {
         samples: &Path,
         disk: Option<&SlowDisk>,
         first: FirstEpoch,
-        step: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Vec<Comparison>> {
         let mut comparisons = Vec::new();
         for framework in self.frameworks() {
@@ -246,7 +268,7 @@ impl Bench<'_> {
 
     fn finish(&self, command: &mut Command) -> anyhow::Result<()> {
         let output = command
-            .env("TIERFEED_EXE", &self.settings.tierfeed)
+            .env("TIERFEED_EXE", self.tierfeed)
             .env("TF_CPP_MIN_LOG_LEVEL", "2")
             .output()
             .with_context(|| format!("{} cannot be started", self.python.display()))?;
@@ -277,34 +299,6 @@ impl Bench<'_> {
     }
 }
 
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    add(&mut text, "warm", &outcome.warm);
-    if !outcome.throttled.is_empty() {
-        let rate = BytesPerSecond(outcome.throttle_bytes_per_s);
-        add(&mut text, &format!("throttled to {rate}"), &outcome.throttled);
-    }
-    text
-}
-
-fn add(text: &mut String, title: &str, comparisons: &[Comparison]) {
-    _ = writeln!(
-        text,
-        "{title:<36}{:>12}{:>20}{:>14}{:>9}",
-        "batches/s", "min to max", "CPU ms/batch", "ratio"
-    );
-    for side in comparisons.iter().flat_map(|it| [&it.tierfeed].into_iter().chain(&it.own)) {
-        let range = format!("{:.0} to {:.0}", side.batches_per_s_min, side.batches_per_s_max);
-        let cpu = side.cpu_s_per_batch * 1e3;
-        _ = writeln!(
-            text,
-            "  {:<34}{:>12.1}{range:>20}{cpu:>14.3}{:>8.2}x",
-            side.name, side.batches_per_s, side.ratio
-        );
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,9 +309,8 @@ mod tests {
 
     fn settings() -> Settings {
         Settings {
-            tierfeed: "tierfeed".into(),
             python: "python".into(),
-            folder: "/nonexistent".into(),
+            folder: Folder::default(),
             only: Vec::new(),
             samples: 90,
             sample: Bytes::mib(1),
@@ -331,8 +324,9 @@ mod tests {
     #[test]
     fn a_side_is_the_median_of_its_turns_without_the_epoch_that_warms_up() {
         let settings = settings();
-        let bench = Bench {
+        let bench = Turns {
             settings: &settings,
+            tierfeed: Path::new("tierfeed"),
             folder: Path::new("."),
             script: "script".into(),
             python: "python".into(),
@@ -370,12 +364,5 @@ mod tests {
         };
         assert_eq!(outcome(1.5, 1.0).judged(), Judgement::default());
         assert_eq!(outcome(1.4, 0.9).judged().missed.len(), 2);
-    }
-
-    #[test]
-    fn an_unknown_framework_is_refused_by_the_names_of_those_there_are() {
-        let settings = Settings { only: vec!["theano".into()], ..settings() };
-        let error = run(&settings, &mut |_| ()).unwrap_err().to_string();
-        assert!(error.contains("theano") && error.contains("tensorflow"), "{error}");
     }
 }

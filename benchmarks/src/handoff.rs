@@ -9,15 +9,22 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
 use serde::{Deserialize, Serialize};
-use tierfeed_harness::{files, judgement::Judgement, statistics::percentile};
+use tierfeed_harness::{
+    bench::{Bench, Folder},
+    failure::Failure,
+    files,
+    judgement::{Judged, Judgement},
+    programs::Programs,
+    statistics::percentile,
+};
 
 const PEERS: &str = include_str!("../peers/handoff.py");
 const FILE_BYTES: u64 = 1 << 20;
@@ -40,15 +47,19 @@ const PLAIN: &str = "DataLoader, 2 workers";
 const LOOP: &str = "readinto loop";
 const LOOP_AHEAD: &str = "readinto loop, ahead";
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub tierfeed: PathBuf,
-    /// A Python with `torch` and the `tierfeed` package.
+    /// A Python with torch and tierfeed.
+    #[arg(long, value_name = "FILE", default_value = "python3")]
     pub python: PathBuf,
-    pub folder: PathBuf,
-    /// Files of 1 MiB.
+    /// The number of files.
+    #[arg(long, value_name = "NUMBER", default_value_t = 256)]
     pub files: usize,
+    /// How often each side reads them all.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub rounds: usize,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -90,10 +101,9 @@ pub struct Kept {
     pub cpu_ratio_to_loop: f64,
 }
 
-impl Outcome {
+impl Judged for Outcome {
     /// The promise about throughput, and floors far below what was measured for the rest.
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+    fn judged(&self) -> Judgement {
         Judgement::default()
             .at_least("throughput over that of DataLoader", self.ratio, RATIO_MIN)
             .at_least("throughput over that of a bare loop", self.ratio_to_loop, LOOP_RATIO_MIN)
@@ -156,25 +166,34 @@ impl Part {
     }
 }
 
-/// Makes the files, runs all sides, removes the files.
-///
-/// # Errors
-///
-/// If the folder cannot be written, the run fails, or Python reports nothing.
-pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
-    if settings.files < BATCH_SIZE * (STAGED_BATCHES + 2) {
-        bail!("{} files; at least {}", settings.files, BATCH_SIZE * (STAGED_BATCHES + 2));
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        let programs = Programs::find()?;
+        ensure_enough(self.files)?;
+        Ok(self.folder.with_files(|folder| measure(&self, &programs, folder))?)
     }
-    files::in_folder(&settings.folder, |folder| measure(settings, folder))
 }
 
-fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
-    let read = measure_part(settings, &folder.join("read"), Part::Read)?;
-    let kept = measure_part(settings, &folder.join("kept"), Part::Kept)?;
+fn ensure_enough(files: usize) -> anyhow::Result<()> {
+    let least = BATCH_SIZE * (STAGED_BATCHES + 2);
+    ensure!(files >= least, "{files} files; at least {least}");
+    Ok(())
+}
+
+fn measure(settings: &Settings, programs: &Programs, folder: &Path) -> anyhow::Result<Outcome> {
+    let read = measure_part(settings, programs, &folder.join("read"), Part::Read)?;
+    let kept = measure_part(settings, programs, &folder.join("kept"), Part::Kept)?;
     outcome(&read, &kept)
 }
 
-fn measure_part(settings: &Settings, folder: &Path, part: Part) -> anyhow::Result<Raw> {
+fn measure_part(
+    settings: &Settings,
+    programs: &Programs,
+    folder: &Path,
+    part: Part,
+) -> anyhow::Result<Raw> {
     let (data, job) = (folder.join("data"), folder.join("job.yaml"));
     let (peers, result) = (folder.join("peers.py"), folder.join("result.json"));
     for number in 0..settings.files as u64 {
@@ -183,7 +202,7 @@ fn measure_part(settings: &Settings, folder: &Path, part: Part) -> anyhow::Resul
     }
     fs::write(&job, job_text(settings, &data, part))?;
     fs::write(&peers, PEERS)?;
-    let status = Command::new(&settings.tierfeed)
+    let status = Command::new(&programs.tierfeed)
         .args(["run", "--run-dir"])
         .arg(folder.join("run"))
         .arg(&job)
@@ -196,7 +215,7 @@ fn measure_part(settings: &Settings, folder: &Path, part: Part) -> anyhow::Resul
         .arg(&result)
         .stdout(std::io::stderr())
         .status()
-        .with_context(|| format!("{}: cannot be started", settings.tierfeed.display()))?;
+        .with_context(|| format!("{}: cannot be started", programs.tierfeed.display()))?;
     if !status.success() {
         bail!("the measured run failed ({status}); its messages are above");
     }
@@ -270,46 +289,6 @@ fn steps(raw: &Raw, trainer: &str) -> anyhow::Result<Steps> {
 fn ready(waits_ns: &[f64]) -> anyhow::Result<Ready> {
     let at = |percent| percentile(waits_ns, percent).context("no batch was ready");
     Ok(Ready { p50_ns: at(50)?, p99_ns: at(99)?, batches: waits_ns.len() })
-}
-
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    add_sides(&mut text, "files that are read", &outcome.sides, OURS);
-    add_sides(&mut text, "files that are kept", &outcome.kept.sides, KEPT);
-    add_steps(&mut text, "idle between batches", &outcome.idle);
-    add_steps(&mut text, "computing between batches", &outcome.computing);
-    text
-}
-
-fn add_steps(text: &mut String, trainer: &str, steps: &Steps) {
-    let stages =
-        [("Python", &steps.batch), ("NumPy array", &steps.array), ("tensors", &steps.tensors)];
-    for (what, ready) in stages {
-        let (median, high, batches) = (ready.p50_ns / 1e3, ready.p99_ns / 1e3, ready.batches);
-        _ = writeln!(
-            text,
-            "ready batch to {what}, trainer {trainer}: median {median:.1} us, p99 {high:.1} us \
-             ({batches} batches)"
-        );
-    }
-}
-
-fn add_sides(text: &mut String, title: &str, sides: &[Side], ours: &str) {
-    let ours = sides.iter().find(|side| side.name == ours).map(|side| side.bytes_per_s);
-    _ = writeln!(
-        text,
-        "{title:<24}{:>12}{:>18}{:>9}{:>12}",
-        "median GB/s", "min to max", "ratio", "CPU s/GB"
-    );
-    for side in sides {
-        let range =
-            format!("{:.2} to {:.2}", side.bytes_per_s_min / 1e9, side.bytes_per_s_max / 1e9);
-        let ratio = ours.map_or(f64::NAN, |ours| ours / side.bytes_per_s);
-        let rate = side.bytes_per_s / 1e9;
-        let cpu = side.cpu_s_per_gb;
-        _ = writeln!(text, "{:<24}{rate:>12.2}{range:>18}{ratio:>8.2}x{cpu:>12.3}", side.name);
-    }
 }
 
 fn job_text(settings: &Settings, data: &Path, part: Part) -> String {

@@ -10,21 +10,24 @@
 mod least_cold;
 
 use std::{
-    fmt::Write as _,
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
 use tierfeed_harness::{
+    bench::{Bench, Folder},
     clock::{now, pause},
+    failure::Failure,
     files,
-    judgement::Judgement,
+    judgement::{Judged, Judgement},
     memory_group::MemoryGroup,
+    output::step,
     programs::Programs,
 };
 
@@ -55,10 +58,10 @@ const STAYS: Duration = Duration::from_secs(12);
 /// Time between two looks at the memory of the hog.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub programs: Programs,
-    pub folder: PathBuf,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -129,10 +132,9 @@ impl Hogging {
     }
 }
 
-impl Outcome {
+impl Judged for Outcome {
     /// The time of each training beside its bound, and that all had one order.
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+    fn judged(&self) -> Judgement {
         let mut judged = Judgement::default();
         for training in &self.trainings {
             let what = format!("hog {}: time over the bound", training.hog);
@@ -146,29 +148,33 @@ impl Outcome {
     }
 }
 
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        let _watch = self.folder.watch()?;
+        let programs = Programs::find()?;
+        Ok(self.folder.with_files(|folder| measure(&programs, folder))?)
+    }
+}
+
 /// Makes the files, trains beside a hog in both ways, removes the files.
-///
-/// # Errors
-///
-/// If no memory group can be made (this needs root), the folder cannot be written, or a training fails.
-pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    files::in_folder(&settings.folder, |folder| {
-        let data = folder.join("data");
-        for number in 0..FILES {
-            let file = data.join(format!("class{}", number % 10)).join(format!("{number:04}.jpg"));
-            files::write_noise(&file, number, FILE.0)?;
-        }
-        let job = folder.join("job.yaml");
-        fs::write(&job, job_text(&data))?;
-        let group = MemoryGroup::make(None)?;
-        group.limit(GROUP)?;
-        let mut trainings = Vec::new();
-        for hogging in Hogging::ALL {
-            step(&format!("a training beside a hog that leaves {LEFT}: {}", hogging.name()));
-            trainings.push(train(&settings.programs, &group, folder, &job, hogging)?);
-        }
-        Ok(Outcome { dataset_bytes: FILES * FILE.0, group_bytes: GROUP.0, trainings })
-    })
+fn measure(programs: &Programs, folder: &Path) -> anyhow::Result<Outcome> {
+    let data = folder.join("data");
+    for number in 0..FILES {
+        let file = data.join(format!("class{}", number % 10)).join(format!("{number:04}.jpg"));
+        files::write_noise(&file, number, FILE.0)?;
+    }
+    let job = folder.join("job.yaml");
+    fs::write(&job, job_text(&data))?;
+    let group = MemoryGroup::make(None)?;
+    group.limit(GROUP)?;
+    let mut trainings = Vec::new();
+    for hogging in Hogging::ALL {
+        step(&format!("a training beside a hog that leaves {LEFT}: {}", hogging.name()));
+        trainings.push(train(programs, &group, folder, &job, hogging)?);
+    }
+    Ok(Outcome { dataset_bytes: FILES * FILE.0, group_bytes: GROUP.0, trainings })
 }
 
 #[derive(Debug)]
@@ -328,44 +334,4 @@ fn job_text(data: &Path) -> String {
          step_time: {STEP_MS} ms\n",
         data = data.display(),
     )
-}
-
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    const MIB: f64 = (1 << 20) as f64;
-    let mib = |bytes: u64| bytes as f64 / MIB;
-    let mut text = format!(
-        "dataset {:.1} MiB, memory group of {}, of which the hog leaves {LEFT}; cold store emulated\n",
-        mib(outcome.dataset_bytes),
-        Bytes(outcome.group_bytes)
-    );
-    for training in &outcome.trainings {
-        _ = writeln!(
-            text,
-            "hog {}, {:.0} MiB at most: {:.3} x the bound\n\
-             {:>8}{:>10}{:>10}{:>8}{:>16}{:>16}",
-            training.hog,
-            mib(training.hogged_bytes_max),
-            training.ratio,
-            "epoch",
-            "time",
-            "bound",
-            "ratio",
-            "cold, run",
-            "least"
-        );
-        for row in &training.epochs {
-            _ = writeln!(
-                text,
-                "{:>8}{:>8.2} s{:>8.2} s{:>8.3}{:>12.1} MiB{:>12.1} MiB",
-                row.epoch,
-                row.time_s,
-                row.bound_s,
-                row.time_s / row.bound_s,
-                mib(row.cold_read_bytes),
-                row.least_cold_bytes / MIB
-            );
-        }
-    }
-    text
 }

@@ -5,14 +5,19 @@
 //! file, so debug information does not count.
 
 use std::{
-    fmt::Write as _,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, ensure};
+use clap::{Args, builder::RangedU64ValueParser};
 use serde::{Deserialize, Serialize};
-use tierfeed_harness::{judgement::Judgement, statistics::percentile};
+use tierfeed_harness::{
+    bench::Bench,
+    failure::Failure,
+    judgement::{Judged, Judgement},
+    statistics::percentile,
+};
 
 /// Prints the bytes that are mapped of a module, and the seconds that its import took.
 const LOAD: &str = "\
@@ -35,12 +40,20 @@ const MAPPED_MB_MAX: f64 = 8.0;
 /// The promise for an import with the file in the page cache.
 const LOAD_MS_MAX: f64 = 50.0;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    /// A Python of the version that the modules are for.
-    pub python: PathBuf,
+    /// The module of an optimised build, such as target/release/libtierfeed_native.so.
+    #[arg(long, value_name = "FILE")]
     pub module: PathBuf,
+    /// Another build of it, to compare with.
+    #[arg(long, value_name = "FILE")]
     pub before: Option<PathBuf>,
+    /// A Python of the version that the modules are for.
+    #[arg(long, value_name = "FILE", default_value = "python3")]
+    pub python: PathBuf,
+    /// How often each is loaded.
+    #[arg(long, value_name = "NUMBER", default_value_t = 15,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub rounds: usize,
 }
 
@@ -64,30 +77,30 @@ struct Load {
     took_s: f64,
 }
 
-impl Outcome {
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+impl Judged for Outcome {
+    fn judged(&self) -> Judgement {
         Judgement::default()
             .at_most("MB that are mapped of the module", self.now.mapped_mb, MAPPED_MB_MAX)
             .at_most("ms to import it", self.now.load_ms, LOAD_MS_MAX)
     }
 }
 
-/// # Errors
-///
-/// If Python cannot be started, or a module cannot be loaded.
-pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
-    let paths = std::iter::once(&settings.module).chain(&settings.before);
-    let paths: Vec<_> = paths.map(|path| absolute(path)).collect::<anyhow::Result<_>>()?;
-    let mut loads: Vec<Vec<Load>> = paths.iter().map(|_| Vec::new()).collect();
-    for _ in 0..settings.rounds {
-        for (path, loads) in paths.iter().zip(&mut loads) {
-            loads.push(load(&settings.python, path)?);
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        let paths = std::iter::once(&self.module).chain(&self.before);
+        let paths: Vec<_> = paths.map(|path| absolute(path)).collect::<anyhow::Result<_>>()?;
+        let mut loads: Vec<Vec<Load>> = paths.iter().map(|_| Vec::new()).collect();
+        for _ in 0..self.rounds {
+            for (path, loads) in paths.iter().zip(&mut loads) {
+                loads.push(load(&self.python, path)?);
+            }
         }
+        let mut loaded = paths.into_iter().zip(loads).map(|(path, loads)| summary(path, &loads));
+        let now = loaded.next().context("the module is one of the two")?;
+        Ok(Outcome { now, before: loaded.next() })
     }
-    let mut loaded = paths.into_iter().zip(loads).map(|(path, loads)| summary(path, &loads));
-    let now = loaded.next().context("the module is one of the two")?;
-    Ok(Outcome { now, before: loaded.next() })
 }
 
 fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
@@ -113,27 +126,6 @@ fn summary(path: PathBuf, loads: &[Load]) -> Loaded {
     }
 }
 
-/// # Panics
-///
-/// Never: writing to a string cannot fail.
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    let mut line = |it: String| writeln!(text, "{it}").expect("writing to a string cannot fail");
-    line(format!("{:<8}{:>10}{:>10}  module", "", "MB", "ms"));
-    let row = |name: &str, it: &Loaded| {
-        format!("{name:<8}{:>10.2}{:>10.2}  {}", it.mapped_mb, it.load_ms, it.path.display())
-    };
-    line(row("now", &outcome.now));
-    if let Some(before) = &outcome.before {
-        line(row("before", before));
-        let (size, time) =
-            (outcome.now.mapped_mb / before.mapped_mb, outcome.now.load_ms / before.load_ms);
-        line(format!("{:<8}{size:>10.2}{time:>10.2}", "ratio"));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,6 +137,5 @@ mod tests {
         assert!((loaded.load_ms - 2.0).abs() < 1e-9 && (loaded.mapped_mb - 2.0).abs() < 1e-9);
         let outcome = Outcome { now: loaded, before: None };
         assert_eq!(outcome.judged(), Judgement::default());
-        assert!(table(&outcome).contains("m.so"));
     }
 }

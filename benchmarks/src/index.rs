@@ -6,19 +6,25 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 use std::{
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use anyhow::{Context as _, ensure};
+use clap::{Args, builder::RangedU64ValueParser};
 use serde::{Deserialize, Serialize};
-use tierfeed_core::units::Bytes;
-use tierfeed_harness::{clock::now, files, judgement::Judgement, statistics::percentile};
+use tierfeed_harness::{
+    bench::Bench,
+    clock::now,
+    failure::Failure,
+    files,
+    judgement::{Judged, Judgement},
+    output::step,
+    programs::Programs,
+    statistics::percentile,
+};
 
-/// Bytes of an object in an index, without its name.
-const OBJECT_BYTES: u64 = 24;
 /// The most time over that of `find -printf`.
 const TIME_MAX: f64 = 2.0;
 /// The most bytes of an index of a million files, without their names: 24 bytes each, and a header.
@@ -26,14 +32,19 @@ const BYTES_MAX: f64 = 24_200_000.0;
 /// The most resident bytes for a million files.
 const MEMORY_MAX: f64 = 200_000_000.0;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub tierfeed: PathBuf,
-    /// Parent of the folder with the files, which are removed afterwards: a RAM disk, or else the disk is
-    /// measured too.
-    pub folder: PathBuf,
+    /// The number of files.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub files: u64,
+    /// How often each side has its turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub rounds: usize,
+    /// Where the files are made, and removed afterwards; on a disk its speed is measured too.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub folder: PathBuf,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -55,10 +66,9 @@ pub struct Row {
     pub peak_memory_bytes: u64,
 }
 
-impl Outcome {
+impl Judged for Outcome {
     /// Time beside `find`, bytes of the index and memory, in proportion to a million files.
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+    fn judged(&self) -> Judgement {
         let millions = self.files as f64 / 1e6;
         self.rows.iter().fold(Judgement::default(), |judged, row| {
             let beside_names = row.index_bytes.saturating_sub(row.name_bytes) as f64;
@@ -85,34 +95,37 @@ struct Summary {
     peak_memory_bytes: u64,
 }
 
-/// Makes the trees, has both sides list them, removes them.
-///
-/// # Errors
-///
-/// If the folder cannot be written, there is no `find`, or a side fails.
-pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    let rows = [1, 1_000.min(settings.files)].map(|directories| {
-        files::in_folder(&settings.folder, |folder| row(settings, folder, directories, progress))
-    });
-    let rows = rows.into_iter().collect::<anyhow::Result<_>>()?;
-    Ok(Outcome { files: settings.files, rows })
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    /// Makes the trees, has both sides list them, removes them.
+    fn run(self) -> Result<Outcome, Failure> {
+        let tierfeed = Programs::find()?.tierfeed;
+        let mut rows = Vec::new();
+        for directories in [1, 1_000.min(self.files)] {
+            let measured =
+                files::in_folder(&self.folder, |folder| row(&self, &tierfeed, folder, directories));
+            rows.push(measured?);
+        }
+        Ok(Outcome { files: self.files, rows })
+    }
 }
 
 fn row(
     settings: &Settings,
+    tierfeed: &Path,
     folder: &Path,
     directories: u64,
-    progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Row> {
-    progress(&format!("making {} files in {directories} directories", settings.files));
+    step(&format!("making {} files in {directories} directories", settings.files));
     let (tree, index) = (folder.join("tree"), folder.join("index"));
     let name_bytes = make(&tree, settings.files, directories)?;
     let (mut find_s, mut index_s) = (Vec::new(), Vec::new());
     let mut peak_memory_bytes = 0;
     for round in 0..settings.rounds {
-        progress(&format!("turn {} of {}", round + 1, settings.rounds));
+        step(&format!("turn {} of {}", round + 1, settings.rounds));
         find_s.push(find(&tree)?);
-        let (time, summary) = build(settings, &tree, &index)?;
+        let (time, summary) = build(tierfeed, &tree, &index)?;
         ensure!(summary.samples == settings.files, "{} samples", summary.samples);
         index_s.push(time);
         peak_memory_bytes = summary.peak_memory_bytes.max(peak_memory_bytes);
@@ -147,49 +160,16 @@ fn find(tree: &Path) -> anyhow::Result<f64> {
 }
 
 /// Builds a new index: one that exists is removed, because it would be used.
-fn build(settings: &Settings, tree: &Path, index: &Path) -> anyhow::Result<(f64, Summary)> {
+fn build(tierfeed: &Path, tree: &Path, index: &Path) -> anyhow::Result<(f64, Summary)> {
     if index.exists() {
         fs::remove_file(index)?;
     }
     let start = now();
-    let mut command = Command::new(&settings.tierfeed);
+    let mut command = Command::new(tierfeed);
     command.arg("index").arg(tree).arg("--json").arg("-o").arg(index);
     let output = command.output().context("cannot run tierfeed")?;
     let time = start.elapsed().as_secs_f64();
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "tierfeed index failed: {said}");
     Ok((time, serde_json::from_slice(&output.stdout)?))
-}
-
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mut text = format!(
-        "{} empty files; medians of times, and of the ratios of each turn\n\n\
-         {:>12}  {:>10}  {:>10}  {:>8}  {:>22}  {:>12}\n",
-        outcome.files,
-        "directories",
-        "find",
-        "index",
-        "ratio",
-        "index, without names",
-        "peak memory"
-    );
-    for row in &outcome.rows {
-        let median = |times: &[f64]| percentile(times, 50).unwrap_or(f64::NAN);
-        let bare = row.index_bytes.saturating_sub(row.name_bytes);
-        writeln!(
-            text,
-            "{:>12}  {:>8.3} s  {:>8.3} s  {:>8.3}  {:>22}  {:>12}",
-            row.directories,
-            median(&row.find_s),
-            median(&row.index_s),
-            row.ratio,
-            Bytes(bare).to_string(),
-            Bytes(row.peak_memory_bytes).to_string()
-        )
-        .expect("writing to a string cannot fail");
-    }
-    let objects = Bytes(outcome.files * OBJECT_BYTES);
-    writeln!(text, "\n{OBJECT_BYTES} B a file are {objects}").expect("writing cannot fail");
-    text
 }

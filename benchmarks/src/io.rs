@@ -9,18 +9,24 @@ mod fio;
 mod ours;
 
 use std::{
-    fmt::Write as _,
     fs::File,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
 use serde::Serialize;
 use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_dataset::{Dataset, Format, Index, format::Raw, source::Location};
 use tierfeed_file_io::{direct, io_uring_available};
-use tierfeed_harness::{files, judgement::Judgement};
+use tierfeed_harness::{
+    bench::{Bench, Folder},
+    failure::Failure,
+    files,
+    judgement::{Judged, Judgement},
+    output::step,
+};
 
 use crate::tiers_accuracy::paired::{Ratio, median_interval};
 
@@ -34,29 +40,41 @@ const THREADS: u32 = 8;
 const ROUNDS_MIN: usize = 6;
 const BLOCKS: [Bytes; 2] = [Bytes(128 << 10), Bytes(1 << 20)];
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub fio: PathBuf,
-    pub folder: PathBuf,
-    /// A folder whose files are read instead: all a multiple of 1 MiB long.
+    /// A folder whose files are read, each a multiple of 1 MiB long [default: one that is generated].
+    #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// How long the generated file is.
+    #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
     pub file: Bytes,
+    /// What each side reads in a turn.
+    #[arg(long, value_name = "SIZE", default_value = "128 MiB")]
     pub turn: Bytes,
+    /// Turns of each side in each case, at least 6 for a verdict.
+    #[arg(long, value_name = "NUMBER", default_value_t = 7,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub rounds: usize,
-    /// `None` for all.
+    /// Only this way to read.
+    #[arg(long, value_name = "NAME")]
     pub engine: Option<Engine>,
+    /// The flexible I/O tester.
+    #[arg(long, value_name = "FILE", default_value = "fio")]
+    pub fio: PathBuf,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// The ways to read, of both sides: fio has `psync` for threads, which leaves it to the kernel what the page cache keeps,
+/// and `io_uring` with `direct=1`, registered files and buffers for a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
-    /// Threads that block, through the page cache, which keeps what they read: fio's `psync`.
+    /// Threads that block, through the page cache.
     Threads,
-    /// As [`Self::Threads`] beside the same fio, but the data read are dropped from the page cache, as by an
-    /// agent. fio leaves that to the kernel.
+    /// The same, with what they read dropped from the page cache.
     ThreadsDropping,
-    /// A ring of the kernel, past the page cache: fio's `io_uring` with `direct=1`, registered files and
-    /// buffers.
+    /// Rings of the kernel, past the page cache.
     Ring,
 }
 
@@ -85,13 +103,13 @@ pub struct Case {
     pub ours: Vec<Turn>,
     pub fio: Vec<Turn>,
     /// The rate of the fetcher over that of fio.
-    pub rate: Judged,
+    pub rate: Beside,
     /// The CPU time for a byte of the fetcher over that of fio.
-    pub cpu: Judged,
+    pub cpu: Beside,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Judged {
+pub struct Beside {
     /// Median and 95 % interval over the rounds, if they were enough.
     pub ratio: Option<Ratio>,
     /// `holds`, `missed` or `inconclusive`.
@@ -105,9 +123,10 @@ pub struct Outcome {
     pub skipped: Vec<String>,
 }
 
-impl Outcome {
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+impl Judged for Outcome {
+    const DETAILS: &'static [&'static str] = &["ours", "fio"];
+
+    fn judged(&self) -> Judgement {
         let whats = ["rate", "CPU time"];
         self.cases.iter().fold(Judgement::default(), |judged, case| {
             let verdicts = whats.into_iter().zip([&case.rate, &case.cpu]);
@@ -124,22 +143,23 @@ const HOLDS: &str = "holds";
 const MISSED: &str = "missed";
 const INCONCLUSIVE: &str = "inconclusive";
 
-/// Runs all cases that this host can.
-///
-/// # Errors
-///
-/// If the files cannot be made or read, or fio fails.
-pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    if let Some(data) = &settings.data {
-        return measure(settings, data, progress);
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    /// Runs all cases that this host can.
+    fn run(self) -> Result<Outcome, Failure> {
+        if let Some(data) = &self.data {
+            return Ok(measure(&self, data)?);
+        }
+        Ok(self.folder.with_files(|folder| {
+            step("writing a file");
+            let data = folder.join("data");
+            let path = data.join("records.bin");
+            files::write_noise(&path, 1, self.file.0)?;
+            File::open(&path)?.sync_all()?;
+            measure(&self, &data)
+        })?)
     }
-    files::in_folder(&settings.folder, |folder| {
-        progress("writing a file");
-        let path = folder.join("data").join("records.bin");
-        files::write_noise(&path, 1, settings.file.0)?;
-        File::open(&path)?.sync_all()?;
-        measure(settings, &folder.join("data"), progress)
-    })
 }
 
 struct Task<'a> {
@@ -152,11 +172,7 @@ struct Task<'a> {
     files: &'a [PathBuf],
 }
 
-fn measure(
-    settings: &Settings,
-    data: &Path,
-    progress: &mut dyn FnMut(&str),
-) -> anyhow::Result<Outcome> {
+fn measure(settings: &Settings, data: &Path) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome { cases: Vec::new(), skipped: Vec::new() };
     if let Err(error) = crate::fio::find(&settings.fio) {
         outcome.skipped.push(error);
@@ -183,7 +199,7 @@ fn measure(
             for pattern in [Pattern::Random, Pattern::Sequential] {
                 let (turn, index, files) = (settings.turn, &index, &files[..]);
                 let task = Task { engine, pattern, block, depth, turn, index, files };
-                progress(&format!("{engine:?} {pattern:?} {block}"));
+                step(&format!("{engine:?} {pattern:?} {block}"));
                 outcome.cases.push(case(settings, &task)?);
             }
         }
@@ -224,14 +240,14 @@ fn judge(
     ratios: &[f64],
     holds: impl Fn(&Ratio) -> bool,
     misses: impl Fn(&Ratio) -> bool,
-) -> Judged {
+) -> Beside {
     let ratio = median_interval(ratios).filter(|_| ratios.len() >= ROUNDS_MIN);
     let verdict = match &ratio {
         Some(ratio) if holds(ratio) => HOLDS,
         Some(ratio) if misses(ratio) => MISSED,
         _ => INCONCLUSIVE,
     };
-    Judged { ratio, verdict }
+    Beside { ratio, verdict }
 }
 
 fn paths(index: &Index) -> Vec<PathBuf> {
@@ -247,67 +263,6 @@ fn drop_cached(files: &[PathBuf]) -> anyhow::Result<()> {
         direct::drop_cached(&file).with_context(|| format!("{}", path.display()))?;
     }
     Ok(())
-}
-
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    _ = writeln!(
-        text,
-        "{:<20}{:<12}{:>8}{:>7}{:>11}{:>11}{:>22}{:>14}{:>11}{:>22}{:>14}",
-        "engine",
-        "pattern",
-        "block",
-        "depth",
-        "ours GB/s",
-        "fio GB/s",
-        "ratio (95 %)",
-        ">= 0.95",
-        "CPU s/GB",
-        "ratio (95 %)",
-        "<= 1.2"
-    );
-    for case in &outcome.cases {
-        let engine = match case.engine {
-            Engine::Ring => "ring",
-            Engine::Threads => "threads",
-            Engine::ThreadsDropping => "threads, dropping",
-        };
-        let pattern = match case.pattern {
-            Pattern::Random => "random",
-            Pattern::Sequential => "sequential",
-        };
-        _ = writeln!(
-            text,
-            "{engine:<20}{pattern:<12}{:>8}{:>7}{:>11.2}{:>11.2}{:>22}{:>14}{:>11.3}{:>22}{:>14}",
-            Bytes(case.block_bytes).to_string(),
-            case.depth,
-            median(&case.ours, |it| it.bytes_per_s) / 1e9,
-            median(&case.fio, |it| it.bytes_per_s) / 1e9,
-            shown(&case.rate),
-            case.rate.verdict,
-            median(&case.ours, |it| it.cpu_s_per_gb),
-            shown(&case.cpu),
-            case.cpu.verdict,
-        );
-    }
-    for reason in &outcome.skipped {
-        _ = writeln!(text, "skipped: {reason}");
-    }
-    text
-}
-
-fn shown(judged: &Judged) -> String {
-    let ratio = judged.ratio.as_ref();
-    ratio.map_or_else(
-        || "too few rounds".to_owned(),
-        |it| format!("{:.2} ({:.2} to {:.2})", it.median, it.low, it.high),
-    )
-}
-
-fn median(turns: &[Turn], of: fn(&Turn) -> f64) -> f64 {
-    let values: Vec<f64> = turns.iter().map(of).collect();
-    tierfeed_harness::statistics::percentile(&values, 50).unwrap_or(f64::NAN)
 }
 
 /// The number of blocks that a turn reads: all blocks of the files if there are fewer.
@@ -341,14 +296,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings {
             fio: "/nonexistent/fio".into(),
-            folder: folder.path().into(),
+            folder: Folder { parent: Some(folder.path().into()) },
             data: None,
             file: Bytes::mib(1),
             turn: Bytes::mib(1),
             rounds: 1,
             engine: None,
         };
-        let outcome = run(&settings, &mut |_| ()).unwrap();
+        let outcome = settings.run().unwrap();
         assert!(outcome.cases.is_empty());
         assert!(outcome.skipped[0].contains("apt-get install fio"), "{:?}", outcome.skipped);
     }

@@ -1,6 +1,10 @@
 //! The benches of `tierfeed-bench`: both sides in one run on the same machine, with the ratio.
 
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::doc_markdown,
+    reason = "docs of options are printed in terminals, without Markdown"
+)]
 
 pub mod agents;
 pub mod copy;

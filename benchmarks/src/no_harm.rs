@@ -12,7 +12,6 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 use std::{
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command},
@@ -20,13 +19,17 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
+use clap::{Args, builder::RangedU64ValueParser};
 use serde::{Deserialize, Serialize};
-use tierfeed_core::units::{Bytes, BytesPerSecond};
+use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_harness::{
+    bench::{Bench, Folder},
     clock::pause,
+    failure::Failure,
     files,
-    judgement::Judgement,
+    judgement::{Judged, Judgement},
     memory_group::MemoryGroup,
+    output::step,
     programs::Programs,
     slow_disk::{SlowDisk, on_slow_disk},
     statistics::percentile,
@@ -48,22 +51,47 @@ const SPARE: Bytes = Bytes::mib(16);
 /// Steps in the group are shorter by this factor.
 const SHORTER: u32 = 10;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub programs: Programs,
+    /// A Python with torch and tierfeed.
+    #[arg(long, value_name = "FILE", default_value = "python3")]
     pub python: PathBuf,
-    pub folder: PathBuf,
+    /// One round of three epochs, at twice the rate: it takes less than a minute.
+    #[arg(long)]
+    pub quick: bool,
+    /// The number of files.
+    #[arg(long, value_name = "NUMBER", default_value_t = 96,
+          value_parser = clap::value_parser!(u64).range(8..=100_000))]
     pub files: u64,
+    /// The size of a file.
+    #[arg(long, value_name = "SIZE", default_value = "4 MB")]
     pub file: Bytes,
+    /// Files in a batch.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub batch_size: u64,
-    pub step: Duration,
+    /// How long a step takes.
+    #[arg(long, value_name = "TIME", default_value = "100 ms")]
+    pub step: Nanoseconds,
+    /// How fast the disk is read.
+    #[arg(long, value_name = "RATE", default_value = "60 MB/s")]
     pub rate: BytesPerSecond,
-    /// The size of each of the two tiers.
+    /// The size of main memory and of CXL memory, an emulated one.
+    #[arg(long, value_name = "SIZE", default_value = "160 MiB")]
     pub tier: Bytes,
-    /// Epochs of a turn, at least 2.
+    /// Epochs of a turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub epochs: u32,
+    /// Turns of each side.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
     pub rounds: usize,
+    /// Workers of DataLoader.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4)]
     pub workers: usize,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -125,9 +153,8 @@ enum Reader {
     DataLoader,
 }
 
-impl Outcome {
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+impl Judged for Outcome {
+    fn judged(&self) -> Judgement {
         let (ours, plain) = (&self.roomy.tierfeed, &self.roomy.dataloader);
         let mut judged = Judgement::default();
         if plain.later_percent < QUIET_MIN {
@@ -147,32 +174,41 @@ impl Outcome {
     }
 }
 
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(mut self) -> Result<Outcome, Failure> {
+        let _watch = self.folder.watch()?;
+        if self.quick {
+            self.rate.0 *= 2;
+            (self.epochs, self.rounds) = (3, 1);
+        }
+        let programs = Programs::find()?;
+        Ok(self.folder.with_files(|folder| measure(&self, &programs, folder))?)
+    }
+}
+
 /// Writes the files to a slow disk, trains in turns, and removes the disk.
-///
-/// # Errors
-///
-/// If the disk cannot be made (this needs root) or a turn fails.
-pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    files::in_folder(&settings.folder, |folder| {
-        let dataset = Bytes(settings.files * settings.file.0);
-        on_slow_disk(folder, dataset, |disk| {
-            let data = disk.path().join("data");
-            for number in 0..settings.files {
-                let file = data.join(format!("{number:04}.npz"));
-                files::write_noise(&file, number, settings.file.0)?;
-            }
-            disk.limit(settings.rate)?;
-            let script = folder.join("no_harm.py");
-            fs::write(&script, SCRIPT)?;
-            let job = folder.join("job.yaml");
-            fs::write(&job, job_text(settings, &data))?;
-            Bench { settings, folder, disk, data, script, job }.run(dataset, step)
-        })
+fn measure(settings: &Settings, programs: &Programs, folder: &Path) -> anyhow::Result<Outcome> {
+    let dataset = Bytes(settings.files * settings.file.0);
+    on_slow_disk(folder, dataset, |disk| {
+        let data = disk.path().join("data");
+        for number in 0..settings.files {
+            let file = data.join(format!("{number:04}.npz"));
+            files::write_noise(&file, number, settings.file.0)?;
+        }
+        disk.limit(settings.rate)?;
+        let script = folder.join("no_harm.py");
+        fs::write(&script, SCRIPT)?;
+        let job = folder.join("job.yaml");
+        fs::write(&job, job_text(settings, &data))?;
+        Turns { settings, programs, folder, disk, data, script, job }.run(dataset)
     })
 }
 
-struct Bench<'a> {
+struct Turns<'a> {
     settings: &'a Settings,
+    programs: &'a Programs,
     folder: &'a Path,
     disk: &'a SlowDisk,
     data: PathBuf,
@@ -180,12 +216,11 @@ struct Bench<'a> {
     job: PathBuf,
 }
 
-impl Bench<'_> {
-    fn run(&self, dataset: Bytes, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-        let Settings { step: computes, .. } = self.settings;
-        let roomy = self.compare("memory to spare", None, *computes, step)?;
+impl Turns<'_> {
+    fn run(&self, dataset: Bytes) -> anyhow::Result<Outcome> {
+        let roomy = self.compare("memory to spare", None, self.step())?;
         let tight = match MemoryGroup::make(Some(self.disk)) {
-            Ok(group) => Some(self.in_group(&group, step)?),
+            Ok(group) => Some(self.in_group(&group)?),
             Err(error) => {
                 step(&format!("no memory group: {error:#}"));
                 None
@@ -195,16 +230,20 @@ impl Bench<'_> {
         Ok(Outcome { dataset_bytes: dataset.0, throttle, roomy, tight })
     }
 
+    fn step(&self) -> Duration {
+        Duration::from_nanos(self.settings.step.0)
+    }
+
     /// Measures the need of tierfeed, and gives both sides that much and no more.
-    fn in_group(&self, group: &MemoryGroup, step: &mut dyn FnMut(&str)) -> anyhow::Result<Tight> {
+    fn in_group(&self, group: &MemoryGroup) -> anyhow::Result<Tight> {
         step("what tierfeed needs beside page cache");
         let mut most = Bytes(0);
-        let computes = self.settings.step / SHORTER;
+        let computes = self.step() / SHORTER;
         let mut watch = |group: &MemoryGroup| most = most.max(group.held());
         self.turn(Reader::Tierfeed, Some(group), computes, &mut watch)?;
         let limit = Bytes((most.0 + SPARE.0) / 100 * 106);
         group.limit(limit)?;
-        let sides = self.compare(&format!("a group of {limit}"), Some(group), computes, step)?;
+        let sides = self.compare(&format!("a group of {limit}"), Some(group), computes)?;
         let ratio = sides.dataloader.later_s / sides.tierfeed.later_s;
         Ok(Tight { limit_bytes: limit.0, sides, ratio })
     }
@@ -214,7 +253,6 @@ impl Bench<'_> {
         title: &str,
         group: Option<&MemoryGroup>,
         computes: Duration,
-        step: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Comparison> {
         let (mut ours, mut plain) = (Vec::new(), Vec::new());
         for round in 1..=self.settings.rounds {
@@ -240,7 +278,7 @@ impl Bench<'_> {
         let python = &self.settings.python;
         let mut command = match reader {
             Reader::Tierfeed => {
-                let mut run = self.command(group, &self.settings.programs.tierfeed);
+                let mut run = self.command(group, &self.programs.tierfeed);
                 run.args(["run", "--run-dir"]).arg(&run_dir).arg(&self.job).arg("--").arg(python);
                 run
             }
@@ -332,37 +370,4 @@ fn job_text(settings: &Settings, data: &Path) -> String {
          \x20 cxl-memory: {{ size: {tier}, emulate: {{ latency: 350 ns, bandwidth: 20 GB/s }} }}\n",
         data = data.display(),
     )
-}
-
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    let dataset = Bytes(outcome.dataset_bytes);
-    _ = writeln!(text, "dataset {dataset}; reads are throttled by {}", outcome.throttle);
-    add(&mut text, "with memory to spare", &outcome.roomy);
-    let below = outcome.roomy.dataloader.later_percent - outcome.roomy.tierfeed.later_percent;
-    _ = writeln!(text, "tierfeed lies {below:.2} points below DataLoader with the page cache");
-    if let Some(tight) = &outcome.tight {
-        add(&mut text, &format!("in a group of {}", Bytes(tight.limit_bytes)), &tight.sides);
-        _ = writeln!(text, "tierfeed has {:.2} x the throughput of DataLoader", tight.ratio);
-    }
-    text
-}
-
-fn add(text: &mut String, title: &str, sides: &Comparison) {
-    _ = writeln!(text, "{title:<34}{:>12}{:>12}  utilisation by epoch", "later %", "epoch s");
-    for (name, side) in [("tierfeed", &sides.tierfeed), ("DataLoader", &sides.dataloader)] {
-        let epochs: Vec<_> = side.utilisation_percent.iter().map(|it| format!("{it:.1}")).collect();
-        _ = write!(
-            text,
-            "  {name:<32}{:>12.1}{:>12.2}  {}",
-            side.later_percent,
-            side.later_s,
-            epochs.join(" ")
-        );
-        _ = match side.page_cache_read_bytes {
-            Some(read) => writeln!(text, "  (page cache served {})", Bytes(read)),
-            None => writeln!(text),
-        };
-    }
 }

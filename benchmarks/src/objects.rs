@@ -11,34 +11,46 @@ mod clients;
 mod fetching;
 mod python;
 mod server;
-mod table;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
+use clap::{Args, builder::RangedU64ValueParser};
 use serde::Serialize;
-use tierfeed_harness::{files, judgement::Judgement, statistics::percentile};
+use tierfeed_harness::{
+    bench::{Bench, Folder},
+    failure::Failure,
+    judgement::{Judged, Judgement},
+    output::step,
+    programs,
+    statistics::percentile,
+};
 
 use self::{
     client::{Client, Turn},
     server::{KINDS, Kind, Server},
 };
 
-pub use table::table;
-
 /// The promised rate over that of the best other client.
 const MARK: f64 = 0.9;
 const OTHERS_MIN: usize = 3;
 const OURS: &str = "tierfeed";
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    /// The example `s3_server` of the package `tierfeed-benchmarks`.
-    pub server: PathBuf,
-    /// A Python that may have `obstore`, `boto3` and `s3torchconnector`.
+    /// The S3 server, built by `cargo build --example s3_server` [default: examples/s3_server beside
+    /// tierfeed].
+    #[arg(long, value_name = "FILE")]
+    pub server: Option<PathBuf>,
+    /// A Python that may have obstore, boto3 and s3torchconnector.
+    #[arg(long, value_name = "FILE", default_value = "python3")]
     pub python: PathBuf,
-    pub folder: PathBuf,
+    /// How often each client has its turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub rounds: usize,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -76,23 +88,19 @@ pub struct Side {
     rates: Vec<f64>,
 }
 
-/// Starts the server, lets all clients read all objects in turn, stops the server.
-///
-/// # Errors
-///
-/// If the server cannot be started, fewer than three other clients are here, or one fails.
-pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    ensure!(settings.rounds > 0, "0 rounds; at least one");
-    files::in_folder(&settings.folder, |folder| measure(settings, folder, step))
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        let server = programs::s3_server(self.server.clone())?;
+        Ok(self.folder.with_files(|folder| measure(&self, &server, folder))?)
+    }
 }
 
-fn measure(
-    settings: &Settings,
-    folder: &Path,
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Outcome> {
+/// Starts the server, lets all clients read all objects in turn, stops the server.
+fn measure(settings: &Settings, server: &Path, folder: &Path) -> anyhow::Result<Outcome> {
     step("starting the server");
-    let server = Server::start(&settings.server)?;
+    let server = Server::start(server)?;
     let (mut clients, absent) = clients::found(&server, &settings.python, folder)?;
     let others = clients.len().saturating_sub(1);
     ensure!(
@@ -127,7 +135,7 @@ fn compared(
         }
     }
     let sides = clients.iter().zip(&turns).map(|(client, turns)| side(client.name(), kind, turns));
-    judged(kind, sides.collect())
+    compared_sides(kind, sides.collect())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "byte counts of a benchmark are far below 2^53")]
@@ -146,7 +154,7 @@ fn side(name: &str, kind: &Kind, turns: &[Turn]) -> Side {
     }
 }
 
-fn judged(kind: &Kind, mut sides: Vec<Side>) -> anyhow::Result<Comparison> {
+fn compared_sides(kind: &Kind, mut sides: Vec<Side>) -> anyhow::Result<Comparison> {
     sides.sort_by(|a, b| b.bytes_per_s.total_cmp(&a.bytes_per_s));
     let ours = sides.iter().find(|side| side.name == OURS);
     let best = sides.iter().find(|side| side.name != OURS);
@@ -172,9 +180,8 @@ fn judged(kind: &Kind, mut sides: Vec<Side>) -> anyhow::Result<Comparison> {
     })
 }
 
-impl Outcome {
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+impl Judged for Outcome {
+    fn judged(&self) -> Judgement {
         self.kinds.iter().fold(Judgement::default(), |judged, kind| {
             let Comparison { object_bytes, ratio, best_other, .. } = kind;
             let what = format!("objects of {object_bytes} B: {ratio:.2} x {best_other}");
@@ -194,7 +201,7 @@ mod tests {
         let kind = &KINDS[0];
         let slow = side("slow", kind, &turns(&[9.0; 4]));
         let sides = vec![slow, side(OURS, kind, &turns(ours)), side("other", kind, &turns(other))];
-        let comparison = judged(kind, sides).unwrap();
+        let comparison = compared_sides(kind, sides).unwrap();
         assert_eq!(comparison.best_other, "other");
         comparison.verdict
     }

@@ -6,7 +6,6 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 use std::{
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -14,8 +13,17 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use clap::Args;
 use serde::{Deserialize, Serialize};
-use tierfeed_harness::{clock::pause, files, judgement::Judgement, programs::Programs};
+use tierfeed_harness::{
+    bench::{Bench, Folder},
+    clock::pause,
+    failure::Failure,
+    files,
+    judgement::{Judged, Judgement},
+    output::step,
+    programs::Programs,
+};
 
 use crate::reader;
 
@@ -40,17 +48,38 @@ const REST_MAX: f64 = 0.005;
 /// A process ends, and a manager listens, within this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub programs: Programs,
-    pub folder: PathBuf,
+    /// The numbers of nodes.
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_values_t = [2, 3, 4],
+          value_parser = clap::value_parser!(u32).range(2..=64), conflicts_with = "transport")]
     pub nodes: Vec<u32>,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     pub dataset_bytes: u64,
     pub rows: Vec<Row>,
+    pub gains: Vec<Gain>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Gain {
+    pub nodes: u32,
+    /// The time of later epochs without sharing over that with it.
+    pub times_as_fast: f64,
+}
+
+impl Gain {
+    fn of(nodes: u32, rows: &[Row]) -> Self {
+        let time = |policy| -> f64 {
+            let rows = rows.iter().filter(|it| it.nodes == nodes && it.policy == policy);
+            rows.filter(|row| row.epoch > 0).map(|row| row.time_s).sum()
+        };
+        Self { nodes, times_as_fast: time("gap") / time("partitioned") }
+    }
 }
 
 /// One epoch of one training; bytes of all nodes together.
@@ -67,10 +96,9 @@ pub struct Row {
     pub peer_read_bytes: u64,
 }
 
-impl Outcome {
+impl Judged for Outcome {
     /// The cold bytes of nodes that share their caches, beside the least.
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+    fn judged(&self) -> Judgement {
         let mut judged = Judgement::default();
         for row in self.rows.iter().filter(|row| row.policy == "partitioned" && row.epoch > 0) {
             let place = format!("{} nodes, epoch {}", row.nodes, row.epoch);
@@ -84,16 +112,6 @@ impl Outcome {
             };
         }
         judged
-    }
-
-    /// The time of later epochs without sharing over that with it.
-    #[must_use]
-    pub fn gain(&self, nodes: u32) -> f64 {
-        let time = |policy| -> f64 {
-            let rows = self.rows.iter().filter(|it| it.nodes == nodes && it.policy == policy);
-            rows.filter(|row| row.epoch > 0).map(|row| row.time_s).sum()
-        };
-        time("gap") / time("partitioned")
     }
 }
 
@@ -114,26 +132,30 @@ struct Epoch {
     peer_read_bytes: u64,
 }
 
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        let programs = Programs::find()?;
+        Ok(self.folder.with_files(|folder| measure(&self, &programs, folder))?)
+    }
+}
+
 /// Makes the files, trains with each number of nodes and each policy, removes the files.
-///
-/// # Errors
-///
-/// If the folder cannot be written, or a training fails.
-pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    files::in_folder(&settings.folder, |folder| {
-        let data = folder.join("data");
-        let dataset_bytes = files::write_image_folder(&data, FILES)?;
-        let mut outcome = Outcome { dataset_bytes, rows: Vec::new() };
-        for &nodes in &settings.nodes {
-            for policy in ["gap", "partitioned"] {
-                step(&format!("{nodes} nodes, {policy}"));
-                let folder = folder.join(format!("{policy}-{nodes}"));
-                let training = Training { nodes, policy, dataset_bytes };
-                training.measure(&settings.programs, &data, &folder, &mut outcome.rows)?;
-            }
+fn measure(settings: &Settings, programs: &Programs, folder: &Path) -> anyhow::Result<Outcome> {
+    let data = folder.join("data");
+    let dataset_bytes = files::write_image_folder(&data, FILES)?;
+    let mut outcome = Outcome { dataset_bytes, rows: Vec::new(), gains: Vec::new() };
+    for &nodes in &settings.nodes {
+        for policy in ["gap", "partitioned"] {
+            step(&format!("{nodes} nodes, {policy}"));
+            let folder = folder.join(format!("{policy}-{nodes}"));
+            let training = Training { nodes, policy, dataset_bytes };
+            training.measure(programs, &data, &folder, &mut outcome.rows)?;
         }
-        Ok(outcome)
-    })
+        outcome.gains.push(Gain::of(nodes, &outcome.rows));
+    }
+    Ok(outcome)
 }
 
 struct Running(Child);
@@ -249,40 +271,4 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()>
         pause(step);
     }
     anyhow::bail!("not within {PATIENCE:?}: {what}")
-}
-
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let mut text = String::new();
-    _ = writeln!(
-        text,
-        "dataset {:.1} MiB, caches of {CACHED} of it on each node (cxl-memory emulated), cold store of \
-         {COLD_MB_PER_S} MB/s for all nodes together (emulated)",
-        mib(outcome.dataset_bytes)
-    );
-    _ = writeln!(
-        text,
-        "{:>5}  {:<12}{:>6}{:>10}{:>13}{:>13}{:>14}",
-        "nodes", "policy", "epoch", "time", "cold", "least", "from peers"
-    );
-    for row in &outcome.rows {
-        _ = writeln!(
-            text,
-            "{:>5}  {:<12}{:>6}{:>8.2} s{:>9.1} MiB{:>9.1} MiB{:>10.1} MiB",
-            row.nodes,
-            row.policy,
-            row.epoch,
-            row.time_s,
-            mib(row.cold_read_bytes),
-            mib(row.least_cold_bytes),
-            mib(row.peer_read_bytes)
-        );
-    }
-    let mut counts: Vec<u32> = outcome.rows.iter().map(|row| row.nodes).collect();
-    counts.dedup();
-    for nodes in counts {
-        _ = writeln!(text, "{nodes} nodes: later epochs {:.2} times as fast", outcome.gain(nodes));
-    }
-    text
 }

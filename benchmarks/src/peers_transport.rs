@@ -11,7 +11,6 @@
 mod plain;
 mod relay;
 mod serving;
-mod table;
 
 use std::{
     net::SocketAddr,
@@ -21,6 +20,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
+use clap::{Args, builder::RangedU64ValueParser};
 use nix::sys::resource::UsageWho;
 use serde::Serialize;
 use tierfeed_core::{
@@ -28,7 +28,14 @@ use tierfeed_core::{
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_harness::{clock::now, judgement::Judgement, statistics::percentile};
+use tierfeed_harness::{
+    bench::Bench,
+    clock::now,
+    failure::Failure,
+    judgement::{Judged, Judgement},
+    output::step,
+    statistics::{Quartiles, percentile},
+};
 use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_prefetcher::{
     fetcher::Target,
@@ -38,13 +45,10 @@ use tierfeed_prefetcher::{
 use crate::cpu_time::cpu_time;
 
 use self::serving::Serving;
-pub use self::{relay::relay, serving::serve, table::table};
+pub use self::{relay::relay, serving::serve};
 
 /// The promised share of the rate of a plain copy, without encryption and delay.
 pub const PROMISE: f64 = 0.9;
-
-/// The largest interquartile range, as a share of the median, that allows a verdict.
-const SPREAD_MAX: f64 = 0.25;
 
 const HELD: Bytes = Bytes::mib(128);
 
@@ -58,12 +62,25 @@ const THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
 /// A secret that both processes of the bench know.
 const SECRET: [u8; 32] = [7; 32];
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
+    /// Lengths of samples.
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "100 KiB,1 MiB")]
     pub samples: Vec<Bytes>,
-    /// Added round trips.
+    /// Round trips that a relay adds.
+    #[arg(
+        long,
+        value_name = "TIMES",
+        value_delimiter = ',',
+        default_value = "0 s,50 us,1 ms,10 ms"
+    )]
     pub delays: Vec<Nanoseconds>,
+    /// What each turn reads.
+    #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
     pub turn: Bytes,
+    /// Turns of each side, at least 3.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = RangedU64ValueParser::<usize>::new().range(3..=1000))]
     pub rounds: usize,
 }
 
@@ -85,10 +102,9 @@ pub struct Row {
     /// CPU time of both processes.
     pub plain_cpu_s_per_gb: f64,
     pub tierfeed_cpu_s_per_gb: f64,
-    /// The median of the ratios of the turns: above 1 ours is faster.
-    pub ratio: f64,
-    pub ratio_low: f64,
-    pub ratio_high: f64,
+    /// Of the turns: above 1 ours is faster.
+    #[serde(flatten)]
+    pub ratio: Quartiles,
     /// `kept`, `missed` or `inconclusive`; `measured` where nothing is promised.
     pub verdict: &'static str,
 }
@@ -99,35 +115,39 @@ struct Turn {
     cpu_s_per_gb: f64,
 }
 
-impl Outcome {
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+impl Judged for Outcome {
+    fn judged(&self) -> Judgement {
         self.rows.iter().fold(Judgement::default(), |judged, row| {
-            let what = format!("samples of {}: {:.2} x", Bytes(row.sample_bytes), row.ratio);
+            let what = format!("samples of {}: {:.2} x", Bytes(row.sample_bytes), row.ratio.median);
             judged.verdict(what, row.verdict)
         })
     }
 }
 
-/// # Errors
-///
-/// If a process or memory cannot be had, or a read fails.
-pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    ensure!(settings.rounds >= 3, "{} rounds; at least 3 are needed", settings.rounds);
-    let mut rows = Vec::new();
-    for &sample in &settings.samples {
-        ensure!(
-            (1..=BATCH).contains(&sample.0),
-            "samples of {sample}; they have at least one byte and at most {}",
-            Bytes(BATCH)
-        );
-        let serving = Serving::start(sample)?;
-        for &delay in &settings.delays {
-            progress(&format!("samples of {sample}, {delay} added"));
-            rows.extend(compare(settings, &serving, sample, delay)?);
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        let mut rows = Vec::new();
+        for &sample in &self.samples {
+            ensure_fits(sample)?;
+            let serving = Serving::start(sample)?;
+            for &delay in &self.delays {
+                step(&format!("samples of {sample}, {delay} added"));
+                rows.extend(compare(&self, &serving, sample, delay)?);
+            }
         }
+        Ok(Outcome { turn_bytes: self.turn.0, rounds: self.rounds, rows })
     }
-    Ok(Outcome { turn_bytes: settings.turn.0, rounds: settings.rounds, rows })
+}
+
+fn ensure_fits(sample: Bytes) -> anyhow::Result<()> {
+    ensure!(
+        (1..=BATCH).contains(&sample.0),
+        "samples of {sample}; they have at least one byte and at most {}",
+        Bytes(BATCH)
+    );
+    Ok(())
 }
 
 /// The row without and that with encryption, whose turns alternate.
@@ -180,37 +200,22 @@ fn row(
     plain: &[Turn],
     ours: &[Turn],
 ) -> anyhow::Result<Row> {
-    let ratios = ours.iter().zip(plain).map(|(ours, it)| ours.bytes_per_s / it.bytes_per_s);
-    let ratios: Vec<f64> = ratios.collect();
-    let at = |values: &[f64], percent| percentile(values, percent).context("no round was run");
     let rates = |turns: &[Turn]| turns.iter().map(|it| it.bytes_per_s).collect::<Vec<_>>();
     let costs = |turns: &[Turn]| turns.iter().map(|it| it.cpu_s_per_gb).collect::<Vec<_>>();
-    let (ratio, low, high) = (at(&ratios, 50)?, at(&ratios, 25)?, at(&ratios, 75)?);
+    let median = |values: &[f64]| percentile(values, 50).context("no round was run");
+    let ratio = Quartiles::of_ratios(&rates(ours), &rates(plain))?;
     let is_promised = !encrypted && delay.0 == 0;
     Ok(Row {
         sample_bytes: sample.0,
         delay_ns: delay.0,
         encrypted,
-        plain_bytes_per_s: at(&rates(plain), 50)?,
-        tierfeed_bytes_per_s: at(&rates(ours), 50)?,
-        plain_cpu_s_per_gb: at(&costs(plain), 50)?,
-        tierfeed_cpu_s_per_gb: at(&costs(ours), 50)?,
+        plain_bytes_per_s: median(&rates(plain))?,
+        tierfeed_bytes_per_s: median(&rates(ours))?,
+        plain_cpu_s_per_gb: median(&costs(plain))?,
+        tierfeed_cpu_s_per_gb: median(&costs(ours))?,
         ratio,
-        ratio_low: low,
-        ratio_high: high,
-        verdict: if is_promised { verdict(ratio, low, high) } else { "measured" },
+        verdict: if is_promised { ratio.verdict(PROMISE) } else { "measured" },
     })
-}
-
-fn verdict(ratio: f64, low: f64, high: f64) -> &'static str {
-    match () {
-        // All but a quarter of the turns are on one side of the mark, however far they lie apart.
-        () if low >= PROMISE => "kept",
-        () if high < PROMISE => "missed",
-        () if high - low > SPREAD_MAX * ratio => "inconclusive",
-        () if ratio >= PROMISE => "kept",
-        () => "missed",
-    }
 }
 
 /// Rate and CPU time of one turn. The time of a relay does not count.
@@ -291,18 +296,4 @@ impl Reader {
 fn access(is_encrypted: bool, node: NodeId) -> Access {
     let of = if is_encrypted { Access::encrypted } else { Access::private };
     of(&SECRET, node, 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_lies_on_both_sides_of_the_mark_by_far_says_nothing() {
-        assert_eq!(verdict(1.0, 0.95, 1.5), "kept");
-        assert_eq!(verdict(0.7, 0.3, 0.85), "missed");
-        assert_eq!(verdict(0.95, 0.8, 1.1), "inconclusive");
-        assert_eq!(verdict(0.92, 0.88, 0.95), "kept");
-        assert_eq!(verdict(0.89, 0.86, 0.92), "missed");
-    }
 }

@@ -10,15 +10,21 @@
 
 use std::{
     ffi::OsStr,
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, ensure};
+use clap::Args;
 use serde::{Deserialize, Serialize};
-use tierfeed_harness::{files, judgement::Judgement, programs::Programs};
+use tierfeed_harness::{
+    bench::{Bench, Folder},
+    failure::Failure,
+    files,
+    judgement::{Judged, Judgement},
+    programs::Programs,
+};
 
 const SMALL_FILES: u64 = 4_000;
 
@@ -28,12 +34,13 @@ const DIVISIONS: u32 = 1_000;
 /// A machine that does other work beside the bench adds this much to a ratio.
 const NOISE: f64 = 0.05;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub programs: Programs,
-    pub folder: PathBuf,
-    /// An image folder instead of files that are made.
+    /// An image folder of some 50 MB [default: files that are made].
+    #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -114,6 +121,7 @@ pub struct Row {
     /// The least time: of computing and pausing, and of reading what no division of the room hides. In the
     /// first epoch computing and pausing alone.
     pub bound_s: f64,
+    pub over_bound: f64,
     pub promised: f64,
     pub cold_read_bytes: u64,
     pub predicted_bytes: u64,
@@ -123,15 +131,14 @@ pub struct Row {
     pub look_ahead_room_bytes: u64,
 }
 
-impl Outcome {
+impl Judged for Outcome {
     /// The time of each epoch beside its bound, the cold bytes beside their prediction.
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+    fn judged(&self) -> Judgement {
         let mut judged = Judgement::default();
         for row in &self.rows {
             let place = format!("{}, epoch {}", row.training, row.epoch);
             let what = format!("{place}: time over the bound");
-            judged = judged.at_most(&what, row.time_s / row.bound_s, row.promised + NOISE);
+            judged = judged.at_most(&what, row.over_bound, row.promised + NOISE);
             let [cold, predicted] =
                 [row.cold_read_bytes, row.predicted_bytes].map(|bytes| bytes as f64);
             let what = format!("{place}: off the prediction by");
@@ -165,35 +172,38 @@ struct EpochPrediction {
     duration_s: f64,
 }
 
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        let programs = Programs::find()?;
+        Ok(self.folder.with_files(|folder| measure(&self, &programs, folder))?)
+    }
+}
+
 /// Makes the files, runs and predicts each training, removes the files.
-///
-/// # Errors
-///
-/// If the folder cannot be written, or a run fails.
-pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
-    files::in_folder(&settings.folder, |folder| {
-        let photographs = if let Some(data) = &settings.data {
-            fs::canonicalize(data).with_context(|| data.display().to_string())?
-        } else {
-            let data = folder.join("photographs");
-            files::write_image_folder(&data, 500)?;
-            data
+fn measure(settings: &Settings, programs: &Programs, folder: &Path) -> anyhow::Result<Outcome> {
+    let photographs = if let Some(data) = &settings.data {
+        fs::canonicalize(data).with_context(|| data.display().to_string())?
+    } else {
+        let data = folder.join("photographs");
+        files::write_image_folder(&data, 500)?;
+        data
+    };
+    let small = folder.join("small");
+    for number in 0..SMALL_FILES {
+        let file = small.join(format!("class{}", number % 10)).join(format!("{number:04}.jpg"));
+        files::write_noise(&file, number, 4_000 + (number * 7_919) % 16_000)?;
+    }
+    let mut outcome = Outcome { rows: Vec::new() };
+    for training in &TRAININGS {
+        let data = match training.files {
+            Files::Photographs => &photographs,
+            Files::Small => &small,
         };
-        let small = folder.join("small");
-        for number in 0..SMALL_FILES {
-            let file = small.join(format!("class{}", number % 10)).join(format!("{number:04}.jpg"));
-            files::write_noise(&file, number, 4_000 + (number * 7_919) % 16_000)?;
-        }
-        let mut outcome = Outcome { rows: Vec::new() };
-        for training in &TRAININGS {
-            let data = match training.files {
-                Files::Photographs => &photographs,
-                Files::Small => &small,
-            };
-            training.measure(&settings.programs, folder, data, &mut outcome)?;
-        }
-        Ok(outcome)
-    })
+        training.measure(programs, folder, data, &mut outcome)?;
+    }
+    Ok(outcome)
 }
 
 impl Training {
@@ -243,13 +253,15 @@ impl Training {
                 _ => self.waits_s(predicted.demand_bytes as f64, busy_s, idle_s, pauses),
             };
             let promised = if epoch == 0 { self.first_max } else { self.later_max };
+            let bound_s = busy_s + idle_s + waits_s;
             outcome.rows.push(Row {
                 training: self.name,
                 epoch,
                 demand_bytes: predicted.demand_bytes,
                 time_s,
                 predicted_s: predicted.duration_s,
-                bound_s: busy_s + idle_s + waits_s,
+                bound_s,
+                over_bound: time_s / bound_s,
                 promised,
                 cold_read_bytes: ran.cold_read_bytes,
                 predicted_bytes: predicted.cold_read_bytes,
@@ -292,48 +304,4 @@ impl Training {
             data = data.display(),
         )
     }
-}
-
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let mut text = String::new();
-    _ = writeln!(text, "cxl-memory emulated, cold store emulated");
-    _ = writeln!(
-        text,
-        "{:<22}{:>6}{:>12}{:>10}{:>11}{:>10}{:>7}{:>10}{:>12}{:>12}{:>12}",
-        "training",
-        "epoch",
-        "dataset",
-        "time",
-        "simulated",
-        "bound",
-        "ratio",
-        "promised",
-        "cold, run",
-        "simulated",
-        "ahead room"
-    );
-    for row in &outcome.rows {
-        let promised = format!("{:.2}", row.promised);
-        _ = write!(
-            text,
-            "{:<22}{:>6}{:>8.1} MiB{:>8.2} s{:>9.2} s{:>8.2} s{:>7.3}{promised:>10}",
-            row.training,
-            row.epoch,
-            mib(row.demand_bytes),
-            row.time_s,
-            row.predicted_s,
-            row.bound_s,
-            row.time_s / row.bound_s
-        );
-        _ = writeln!(
-            text,
-            "{:>8.1} MiB{:>8.1} MiB{:>8.2} MiB",
-            mib(row.cold_read_bytes),
-            mib(row.predicted_bytes),
-            mib(row.look_ahead_room_bytes)
-        );
-    }
-    text
 }

@@ -9,16 +9,23 @@
 
 use std::{
     ffi::OsStr,
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, bail, ensure};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use tierfeed_core::retention::policy;
-use tierfeed_harness::{files, judgement::Judgement, leftovers::own_name, programs::Programs};
+use tierfeed_harness::{
+    bench::{Bench, Folder},
+    failure::Failure,
+    files,
+    judgement::{Judged, Judgement},
+    leftovers::own_name,
+    programs::Programs,
+};
 
 const EPOCHS: u32 = 3;
 const RANKS: u32 = 2;
@@ -39,13 +46,16 @@ const CHUNK_BYTES: u64 = 256 << 10;
 /// A few batches of both ranks, and nothing left for a cache.
 const MAIN_MEMORY_BYTES: u64 = 9 << 20;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub programs: Programs,
-    pub folder: PathBuf,
-    pub scratch: PathBuf,
-    /// Files of 20 to 200 KB.
+    /// How many files, of 20 to 200 KB.
+    #[arg(long, value_name = "NUMBER", default_value_t = 500)]
     pub files: u64,
+    /// A RAM disk for the scratch tier.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub scratch: PathBuf,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -60,17 +70,18 @@ pub struct Row {
     pub policy: String,
     pub epoch: u32,
     pub cold_read_bytes: u64,
+    pub cold_of_dataset: f64,
     pub predicted_bytes: u64,
     pub minimal_cold_bytes: u64,
     pub time_s: f64,
     /// The longer of computing, and of reading the fewest bytes.
     pub bound_s: f64,
+    pub over_bound: f64,
 }
 
-impl Outcome {
+impl Judged for Outcome {
     /// The prediction of every policy, and what `gap` reads beside the least.
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+    fn judged(&self) -> Judgement {
         let mut judged = Judgement::default();
         for row in &self.rows {
             let Row { policy, epoch, .. } = row;
@@ -84,7 +95,7 @@ impl Outcome {
                 let what = format!("{policy}, epoch {epoch}: cold bytes over the least");
                 judged = judged.at_most(&what, cold / least, OVER_LEAST_MAX);
                 let what = format!("{policy}, epoch {epoch}: time over the bound");
-                judged = judged.at_most(&what, row.time_s / row.bound_s, OVER_BOUND_MAX);
+                judged = judged.at_most(&what, row.over_bound, OVER_BOUND_MAX);
             }
         }
         judged
@@ -115,23 +126,22 @@ struct EpochPrediction {
     minimal_cold_bytes: u64,
 }
 
-/// Makes the files, runs and predicts every policy, removes the files.
-///
-/// # Errors
-///
-/// If the folder cannot be written, a run fails, or two policies hand over different orders.
-pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
-    files::in_folder(&settings.folder, |folder| measure(settings, folder))
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        let programs = Programs::find()?;
+        Ok(self.folder.with_files(|folder| measure(&self, &programs, folder))?)
+    }
 }
 
-fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
+fn measure(settings: &Settings, programs: &Programs, folder: &Path) -> anyhow::Result<Outcome> {
     let data = folder.join("data");
     let dataset_bytes = files::write_image_folder(&data, settings.files)?;
     let job = folder.join("job.yaml");
     let scratch = settings.scratch.join(own_name());
     let chunks = |percent: u64| dataset_bytes * percent / 100 / CHUNK_BYTES;
     let capacity_bytes = (chunks(40) + chunks(10)) * CHUNK_BYTES;
-    let programs = &settings.programs;
     let mut rows = Vec::new();
     let mut digests = Vec::new();
     for policy in policy::Kind::ALL {
@@ -156,14 +166,17 @@ fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
         for ((ran, predicted), time_s) in report.epochs.iter().zip(prediction.epochs).zip(times) {
             let compute_s = f64::from(predicted.steps * STEP_MS) / 1000.0;
             let reading_s = predicted.minimal_cold_bytes as f64 / (f64::from(COLD_MB_PER_S) * 1e6);
+            let bound_s = compute_s.max(reading_s);
             rows.push(Row {
                 policy: policy.name().to_owned(),
                 epoch: ran.epoch,
                 cold_read_bytes: ran.cold_read_bytes,
+                cold_of_dataset: ran.cold_read_bytes as f64 / dataset_bytes as f64,
                 predicted_bytes: predicted.cold_read_bytes,
                 minimal_cold_bytes: predicted.minimal_cold_bytes,
                 time_s,
-                bound_s: compute_s.max(reading_s),
+                bound_s,
+                over_bound: time_s / bound_s,
             });
         }
     }
@@ -172,54 +185,6 @@ fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
         bail!("policies handed over different orders: {digests:?}");
     }
     Ok(Outcome { dataset_bytes, capacity_bytes, rows })
-}
-
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    let mib = |bytes: u64| format!("{}.{} MiB", bytes >> 20, ((bytes >> 10) & 1023) * 10 / 1024);
-    let percent = |bytes: u64, of: u64| {
-        let per_mille = bytes * 1000 / of.max(1);
-        format!("{}.{} %", per_mille / 10, per_mille % 10)
-    };
-    let (dataset, capacity) = (outcome.dataset_bytes, outcome.capacity_bytes);
-    _ = writeln!(
-        text,
-        "dataset {}, tiers hold {} ({}); cxl-memory emulated, cold store emulated",
-        mib(dataset),
-        mib(capacity),
-        percent(capacity, dataset)
-    );
-    _ = writeln!(
-        text,
-        "{:<12}{:>6}{:>14}{:>12}{:>14}{:>10}{:>14}{:>10}{:>12}",
-        "policy",
-        "epoch",
-        "cold, run",
-        "of dataset",
-        "simulated",
-        "off by",
-        "minimum",
-        "time",
-        "over bound"
-    );
-    for row in &outcome.rows {
-        let off = row.cold_read_bytes.abs_diff(row.predicted_bytes);
-        _ = writeln!(
-            text,
-            "{:<12}{:>6}{:>14}{:>12}{:>14}{:>10}{:>14}{:>8.2} s{:>10.3} x",
-            row.policy,
-            row.epoch,
-            mib(row.cold_read_bytes),
-            percent(row.cold_read_bytes, dataset),
-            mib(row.predicted_bytes),
-            percent(off, row.predicted_bytes),
-            mib(row.minimal_cold_bytes),
-            row.time_s,
-            row.time_s / row.bound_s
-        );
-    }
-    text
 }
 
 fn job_text(policy: policy::Kind, data: &Path, scratch: &Path, chunks: [u64; 2]) -> String {

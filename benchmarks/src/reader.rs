@@ -5,20 +5,64 @@
 //! before all have taken the one before.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context as _, bail};
+use clap::Args;
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, Step},
     session::Wait,
+    units::Nanoseconds,
 };
 use tierfeed_handoff::{Client, Explained, Hello, LeasedBatch, Reply, Role, monotonic_now};
-use tierfeed_harness::clock::{now, pause};
+use tierfeed_harness::{
+    clock::{now, pause},
+    environment,
+    failure::Failure,
+};
 
 /// A running agent answers within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Args)]
+pub struct Settings {
+    /// How long a step takes.
+    #[arg(long, value_name = "TIME", default_value = "0 s")]
+    pub step: Nanoseconds,
+    /// Pauses after so many steps.
+    #[arg(long, value_name = "STEPS")]
+    pub pause_every: Option<u64>,
+    /// How long a pause is.
+    #[arg(long, value_name = "TIME", default_value = "0 s")]
+    pub pause: Nanoseconds,
+    /// Gets the seconds of each epoch, as a list in JSON.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+}
+
+impl Settings {
+    /// # Errors
+    ///
+    /// [`Failure::Input`] outside of a run, and those of [`read_all`].
+    pub fn run(&self) -> Result<(), Failure> {
+        let socket = environment::required(environment::SOCKET)?;
+        let epochs = read_all(&[socket.into()], |number| self.step(number))?;
+        let Some(file) = &self.record else { return Ok(()) };
+        let seconds: Vec<f64> = epochs.iter().map(Duration::as_secs_f64).collect();
+        let text = serde_json::to_string(&seconds).context("times are numbers")?;
+        Ok(fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?)
+    }
+
+    /// The time of a step with the pause after it.
+    fn step(&self, number: u64) -> Duration {
+        let is_last = self.pause_every.is_some_and(|every| number.is_multiple_of(every));
+        let pause_ns = if is_last { self.pause.0 } else { 0 };
+        Duration::from_nanos(self.step.0 + pause_ns)
+    }
+}
 
 struct RankClient {
     client: Client,

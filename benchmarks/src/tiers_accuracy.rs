@@ -13,45 +13,58 @@ pub mod paired;
 mod reference;
 mod sample;
 mod storage;
-mod table;
 
 use std::path::{Path, PathBuf};
 
+use anyhow::ensure;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
-use tierfeed_harness::{files, judgement::Judgement};
+use tierfeed_harness::{
+    bench::{Bench, Folder},
+    failure::Failure,
+    judgement::{Judged, Judgement},
+    output::step,
+};
 
 pub use self::{
     comparison::{Comparison, Figures},
     sample::Statistic,
-    table::table,
 };
 use self::{latency::Way, machine::Machine, paired::PAIRS_MIN, reference::Program};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub folder: PathBuf,
-    pub compiler: PathBuf,
-    pub fio: PathBuf,
-    /// Undisturbed pairs of each comparison, at least six.
+    /// Runs only these comparisons.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub only: Vec<Subject>,
+    /// Pairs of turns in each comparison, at least 6; disturbed ones are repeated.
+    #[arg(long, value_name = "NUMBER", default_value_t = 9)]
     pub pairs: usize,
-    /// Samples of each kernel in each turn; one more is taken and dropped.
+    /// Samples of each kernel in each turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     pub samples: usize,
-    /// `None` for four times the last-level cache.
+    /// The size of each array, such as "512 MiB" [default: four times the last-level cache].
+    #[arg(long, value_name = "SIZE")]
     pub array: Option<Bytes>,
-    pub subjects: Vec<Subject>,
+    /// A C compiler with OpenMP.
+    #[arg(long, value_name = "FILE", default_value = "cc")]
+    pub compiler: PathBuf,
+    /// The flexible I/O tester.
+    #[arg(long, value_name = "FILE", default_value = "fio")]
+    pub fio: PathBuf,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Subject {
-    /// Copy, scale, add and triad beside a variant of STREAM.
+    /// Copy, scale, add and triad by one thread and by all.
     Bandwidth,
+    /// A dependent load, TLB-local and anywhere.
     Latency,
+    /// Random and sequential reads in the folder.
     Storage,
-}
-
-impl Subject {
-    pub const ALL: [Self; 3] = [Self::Bandwidth, Self::Latency, Self::Storage];
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -61,9 +74,10 @@ pub struct Outcome {
     pub comparisons: Vec<Comparison>,
 }
 
-impl Outcome {
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+impl Judged for Outcome {
+    const DETAILS: &'static [&'static str] = &["pairs"];
+
+    fn judged(&self) -> Judgement {
         let start = Judgement::default();
         self.comparisons
             .iter()
@@ -71,35 +85,36 @@ impl Outcome {
     }
 }
 
-/// Compiles the references, takes turns with them, removes what was made.
-///
-/// # Errors
-///
-/// If the folder cannot be written, memory is short, or a reference that runs at all fails. A missing
-/// reference is no error: its comparisons are inconclusive.
-pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    anyhow::ensure!(
-        settings.pairs >= PAIRS_MIN,
-        "{} pairs have no 95 % interval; at least {PAIRS_MIN}",
-        settings.pairs
-    );
-    anyhow::ensure!(settings.samples > 0, "0 samples in a turn; at least 1");
-    files::in_folder(&settings.folder, |folder| measure(settings, folder, progress))
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    /// Compiles the references, takes turns with them, removes what was made. A missing reference is no error: its
+    /// comparisons are inconclusive.
+    fn run(self) -> Result<Outcome, Failure> {
+        self.ensure_enough()?;
+        Ok(self.folder.with_files(|folder| measure(&self, folder))?)
+    }
 }
 
-fn measure(
-    settings: &Settings,
-    folder: &Path,
-    progress: &mut dyn FnMut(&str),
-) -> anyhow::Result<Outcome> {
+impl Settings {
+    fn ensure_enough(&self) -> anyhow::Result<()> {
+        let Self { pairs, samples, .. } = self;
+        ensure!(*pairs >= PAIRS_MIN, "{pairs} pairs have no 95 % interval; at least {PAIRS_MIN}");
+        ensure!(*samples > 0, "0 samples in a turn; at least 1");
+        Ok(())
+    }
+}
+
+fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
     let machine = Machine::find()?;
     let mut comparisons = Vec::new();
-    for subject in Subject::ALL.iter().filter(|it| settings.subjects.contains(it)) {
+    let is_wanted = |it: &&Subject| settings.only.is_empty() || settings.only.contains(it);
+    for subject in Subject::value_variants().iter().filter(is_wanted) {
         comparisons.extend(match subject {
-            Subject::Bandwidth => bandwidths(settings, &machine, folder, progress)?,
-            Subject::Latency => latencies(settings, &machine, folder, progress)?,
+            Subject::Bandwidth => bandwidths(settings, &machine, folder)?,
+            Subject::Latency => latencies(settings, &machine, folder)?,
             Subject::Storage => {
-                progress("storage");
+                step("storage");
                 storage::compare(settings, folder)?
             }
         });
@@ -111,7 +126,6 @@ fn bandwidths(
     settings: &Settings,
     machine: &Machine,
     folder: &Path,
-    progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Comparison>> {
     const SOURCE: &str = include_str!("../peers/stream_variant.c");
     let stream = Program::compile(&settings.compiler, folder, "stream_variant", SOURCE);
@@ -119,7 +133,7 @@ fn bandwidths(
     threads.dedup();
     let mut found = Vec::new();
     for threads in threads {
-        progress(&format!("bandwidth, {threads} threads"));
+        step(&format!("bandwidth, {threads} threads"));
         match &stream {
             Ok(stream) => found.extend(bandwidth::compare(settings, machine, stream, threads)?),
             Err(why) => {
@@ -135,13 +149,12 @@ fn latencies(
     settings: &Settings,
     machine: &Machine,
     folder: &Path,
-    progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Comparison>> {
     const SOURCE: &str = include_str!("../peers/pointer_chase.c");
     let chase = Program::compile(&settings.compiler, folder, "pointer_chase", SOURCE);
     let mut found = Vec::new();
     for way in Way::ALL {
-        progress(way.rows()[0].what);
+        step(way.rows()[0].what);
         match &chase {
             Ok(chase) => found.extend(latency::compare(settings, machine, chase, way)?),
             Err(why) => found.extend(way.rows().map(|row| row.without_figures(why))),

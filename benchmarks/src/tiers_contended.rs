@@ -9,11 +9,16 @@
 
 mod burner;
 
-use std::fmt::Write as _;
-
+use anyhow::ensure;
+use clap::Args;
 use serde::Serialize;
 use tierfeed_core::units::{Bytes, Nanoseconds};
-use tierfeed_harness::judgement::Judgement;
+use tierfeed_harness::{
+    bench::Bench,
+    failure::Failure,
+    judgement::{Judged, Judgement},
+    output::step,
+};
 use tierfeed_numa_memory::affinity;
 use tierfeed_resource_gatherer::{
     probe::{
@@ -33,13 +38,16 @@ use crate::tiers_accuracy::{
 const TOLERANCE: f64 = 0.1;
 const SAMPLE: Nanoseconds = Nanoseconds(10_000_000);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    /// Pairs that count, at least six.
+    /// Pairs of turns, at least 6; pairs that were not quiet are repeated.
+    #[arg(long, value_name = "NUMBER", default_value_t = 9)]
     pub pairs: usize,
-    /// The longest time of sampling one figure in one turn.
+    /// The longest that one figure is sampled.
+    #[arg(long, value_name = "TIME", default_value = "600 ms")]
     pub time: Nanoseconds,
-    /// `None` for four times the last-level cache.
+    /// The size of each buffer, such as "512 MiB" [default: four times the last-level cache].
+    #[arg(long, value_name = "SIZE")]
     pub buffer: Option<Bytes>,
 }
 
@@ -77,9 +85,10 @@ pub struct Turns {
     pub load: Estimate,
 }
 
-impl Outcome {
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+impl Judged for Outcome {
+    const DETAILS: &'static [&'static str] = &["pairs"];
+
+    fn judged(&self) -> Judgement {
         let start = Judgement::default();
         self.figures
             .iter()
@@ -116,11 +125,16 @@ fn rows(cpus: usize) -> Vec<Row> {
     rows
 }
 
-/// # Errors
-///
-/// If memory is short, or no thread can be started.
-pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    anyhow::ensure!(
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        Ok(measure(&self)?)
+    }
+}
+
+fn measure(settings: &Settings) -> anyhow::Result<Outcome> {
+    ensure!(
         settings.pairs >= PAIRS_MIN,
         "{} pairs have no 95 % interval; at least {PAIRS_MIN}",
         settings.pairs
@@ -135,7 +149,7 @@ pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str)) -> anyhow::Resul
     let cpus = affinity::allowed_cpus()?;
     let mut figures = Vec::new();
     for row in rows(machine.cpus.len()) {
-        progress(&format!("{}, {} threads", row.what, row.threads));
+        step(&format!("{}, {} threads", row.what, row.threads));
         let mut pairs = Vec::new();
         while pairs.len() < 2 * settings.pairs && counted(&pairs).count() < settings.pairs {
             let peace = take(row.subject)?;
@@ -199,51 +213,6 @@ impl Row {
     }
 }
 
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    _ = writeln!(text, "a thread burned on each of {} CPUs", outcome.burned_cpus);
-    _ = writeln!(
-        text,
-        "{:<18}{:>8}{:>14}{:>14}{:>10}{:>10}{:>8}{:>17}  verdict",
-        "figure",
-        "threads",
-        "in peace",
-        "under load",
-        "flagged",
-        "in peace",
-        "ratio",
-        "95 % interval"
-    );
-    for figure in &outcome.figures {
-        let Contended { what, threads, flagged, flagged_in_peace, pairs, verdict, .. } = figure;
-        let shown = |of: fn(&Turns) -> f64| {
-            let values: Vec<f64> = pairs.iter().map(of).collect();
-            median_interval(&values).map_or("-".to_owned(), |it| value(it.median, figure.unit))
-        };
-        let (peace, load) = (shown(|it| it.peace.median), shown(|it| it.load.median));
-        let (ratio, interval) = figure.ratio.map_or(("-".to_owned(), "-".to_owned()), |ratio| {
-            (format!("{:.3}", ratio.median), format!("{:.3} to {:.3}", ratio.low, ratio.high))
-        });
-        let (flags, early) =
-            [flagged, flagged_in_peace].map(|it| format!("{it}/{}", pairs.len())).into();
-        _ = writeln!(
-            text,
-            "{what:<18}{threads:>8}{peace:>14}{load:>14}{flags:>10}{early:>10}{ratio:>8}{interval:>17}  {verdict}"
-        );
-    }
-    for figure in &outcome.figures {
-        if let Some(reason) = &figure.reason {
-            _ = writeln!(text, "{} ({}): {reason}", figure.what, figure.threads);
-        }
-    }
-    text
-}
-
-fn value(value: f64, unit: &str) -> String {
-    if unit == "ns" { format!("{value:.1} ns") } else { format!("{:.2} GB/s", value / 1e9) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,14 +273,5 @@ mod tests {
     fn one_core_is_measured_once() {
         assert_eq!(rows(1).len(), 2);
         assert_eq!(rows(8).iter().map(|row| row.threads).collect::<Vec<_>>(), [1, 1, 8]);
-    }
-
-    #[test]
-    fn the_table_shows_flags_and_ratio() {
-        let figures = vec![idle().judged(vec![pair(100.0, 104.0); 6])];
-        let text = table(&Outcome { burned_cpus: 2, figures });
-        for part in ["idle latency", "100.0 ns", "104.0 ns", "6/6", "0/6", "1.040", "agrees"] {
-            assert!(text.contains(part), "{part} in {text}");
-        }
     }
 }

@@ -14,16 +14,23 @@
 mod end_to_end;
 
 use std::{
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, ensure};
+use clap::{Args, builder::RangedU64ValueParser};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
-use tierfeed_harness::{files, judgement::Judgement, statistics::percentile};
+use tierfeed_harness::{
+    bench::{Bench, Folder},
+    failure::Failure,
+    judgement::{Judged, Judgement},
+    output::step,
+    programs::Programs,
+    statistics::percentile,
+};
 
 const SCRIPT: &str = include_str!("../peers/transforms.py");
 
@@ -45,23 +52,24 @@ const PHOTO_BYTES: usize = 640 * 480 * 3;
 /// Room in staging for a few batches of decoded photographs.
 const STAGING: Bytes = Bytes::mib(64);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub tierfeed: PathBuf,
-    /// A Python with NumPy, Pillow, PyTorch and the `tierfeed` package.
+    /// A Python with NumPy, Pillow, PyTorch and tierfeed.
+    #[arg(long, value_name = "FILE", default_value = ".venv/bin/python")]
     pub python: PathBuf,
-    pub folder: PathBuf,
-    /// A multiple of 24.
+    /// How many images there are, rounded up to a multiple of 24.
+    #[arg(long, value_name = "NUMBER", default_value_t = 960,
+          value_parser = RangedU64ValueParser::<usize>::new().range(24..=1_000_000))]
     pub samples: usize,
+    /// Turns of each side.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
     pub rounds: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Experiment {
-    EndToEnd,
-    CachedForm,
-    /// Cost that moves from reading to decoding and back.
-    Balance,
+    /// 240 images and 3 turns.
+    #[arg(long, conflicts_with_all = ["samples", "rounds"])]
+    pub quick: bool,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -89,10 +97,9 @@ pub struct Promise {
     pub fails: Option<f64>,
 }
 
-impl Outcome {
+impl Judged for Outcome {
     /// A ratio is inconclusive if it misses its mark by less than the turns lie apart.
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
+    fn judged(&self) -> Judgement {
         self.promises.iter().fold(Judgement::default(), |judged, promise| {
             let Promise { what, ratio, most, spread, fails } = promise;
             let verdict = match ratio {
@@ -131,31 +138,75 @@ struct Turn {
     waits: Vec<Vec<f64>>,
 }
 
-struct Bench<'a> {
+struct Turns<'a> {
     settings: &'a Settings,
+    tierfeed: &'a Path,
     folder: &'a Path,
     python: PathBuf,
 }
 
-/// Makes the images, runs all sides in turns, and removes the images.
-///
-/// # Errors
-///
-/// If the folder cannot be written, or a turn fails.
-pub fn run(
-    experiment: Experiment,
-    settings: &Settings,
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Outcome> {
-    files::in_folder(&settings.folder, |folder| {
-        let bench = Bench { settings, folder, python: std::path::absolute(&settings.python)? };
-        fs::write(folder.join("transforms.py"), SCRIPT)?;
-        match experiment {
-            Experiment::EndToEnd => bench.end_to_end(step),
-            Experiment::CachedForm => bench.cached_form(step),
-            Experiment::Balance => bench.balance(step),
+impl Settings {
+    /// Makes the images, runs all sides in turns, and removes the images.
+    fn run(
+        mut self,
+        experiment: impl FnOnce(&Turns<'_>) -> anyhow::Result<Outcome>,
+    ) -> Result<Outcome, Failure> {
+        let tierfeed = Programs::find()?.tierfeed;
+        if self.quick {
+            (self.samples, self.rounds) = (240, 3);
         }
-    })
+        self.samples = self.samples.next_multiple_of(24);
+        Ok(self.folder.with_files(|folder| {
+            let python = std::path::absolute(&self.python)?;
+            fs::write(folder.join("transforms.py"), SCRIPT)?;
+            experiment(&Turns { settings: &self, tierfeed: &tierfeed, folder, python })
+        })?)
+    }
+}
+
+/// Epochs beside the slowest of computing, decoding and reading.
+#[derive(Debug, Clone, Args)]
+pub struct EndToEnd {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl Bench for EndToEnd {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        self.settings.run(|turns| turns.end_to_end())
+    }
+}
+
+/// Tiers that hold samples as stored or prepared.
+#[derive(Debug, Clone, Args)]
+pub struct CachedForm {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl Bench for CachedForm {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        self.settings.run(|turns| turns.cached_form())
+    }
+}
+
+/// Cost that moves from reading to decoding and back.
+#[derive(Debug, Clone, Args)]
+pub struct Balance {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl Bench for Balance {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        self.settings.run(|turns| turns.balance())
+    }
 }
 
 /// The side on which everything is as fast as it can be, and nothing stays.
@@ -176,12 +227,12 @@ fn unlimited(name: &str) -> Side {
     }
 }
 
-impl Bench<'_> {
+impl Turns<'_> {
     /// Half of the decoded images fit, and all of the stored ones. The cold store takes as long as decoding, a third
     /// of it, and thrice. The last six of eight epochs count.
-    fn cached_form(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+    fn cached_form(&self) -> anyhow::Result<Outcome> {
         let bytes = self.make("photos")?;
-        let alone = self.turns(&[unlimited("decoding alone")], step)?;
+        let alone = self.turns(&[unlimited("decoding alone")])?;
         let decoding = median(&alone[0], |turn| turn.seconds[1])?;
         let room = Bytes((self.settings.samples * PHOTO_BYTES / 2) as u64 + STAGING.0);
         let mut outcome = Outcome { rows: Vec::new(), promises: Vec::new() };
@@ -195,7 +246,7 @@ impl Bench<'_> {
                 ..unlimited(&format!("{name}, {cache}"))
             };
             let sides = ["stored", "prepared", "auto"].map(side);
-            let turns = self.turns(&sides, step)?;
+            let turns = self.turns(&sides)?;
             let later = |turn: &Turn| turn.seconds[2..].iter().sum::<f64>() / 6.0;
             let epochs: Vec<f64> =
                 turns.iter().map(|turns| median(turns, later)).collect::<anyhow::Result<_>>()?;
@@ -218,7 +269,7 @@ impl Bench<'_> {
     }
 
     /// Images sorted by cost: a third is read slowly, the next decoded slowly, the last read slowly again.
-    fn balance(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+    fn balance(&self) -> anyhow::Result<Outcome> {
         self.make("sorted")?;
         let side = |name: &str, threads, assignment| Side {
             rate: 40_000_000,
@@ -235,7 +286,7 @@ impl Bench<'_> {
             side("1 thread, fixed", 1, "shared"),
             side("4 threads, fixed", 4, "shared"),
         ];
-        let turns = self.turns(&sides, step)?;
+        let turns = self.turns(&sides)?;
         let phases = ["reading", "decoding", "reading again"];
         let part = |at: usize| {
             move |turn: &Turn| {
@@ -280,7 +331,7 @@ impl Bench<'_> {
     }
 
     /// The turns of the sides alternate.
-    fn turns(&self, sides: &[Side], step: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Vec<Turn>>> {
+    fn turns(&self, sides: &[Side]) -> anyhow::Result<Vec<Vec<Turn>>> {
         let mut turns: Vec<Vec<Turn>> = sides.iter().map(|_| Vec::new()).collect();
         for round in 1..=self.settings.rounds {
             for (side, turns) in sides.iter().zip(&mut turns) {
@@ -295,7 +346,7 @@ impl Bench<'_> {
         let (job, result) = (self.folder.join("job.yaml"), self.folder.join("turn.json"));
         let run_dir = self.folder.join("run");
         fs::write(&job, self.job(side))?;
-        let mut command = Command::new(&self.settings.tierfeed);
+        let mut command = Command::new(self.tierfeed);
         command.arg("run").arg(&job).arg("--run-dir").arg(&run_dir).arg("--");
         command.arg(&self.python).arg(self.folder.join("transforms.py")).arg("train");
         command.arg(&result).arg(side.step_s.to_string());
@@ -330,7 +381,7 @@ impl Bench<'_> {
     }
 
     fn finish(&self, command: &mut Command) -> anyhow::Result<()> {
-        let output = command.env("TIERFEED_EXE", &self.settings.tierfeed).output()?;
+        let output = command.env("TIERFEED_EXE", self.tierfeed).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "a turn failed ({}): {said}", output.status);
         Ok(())
@@ -357,18 +408,4 @@ fn spread(turns: &[Turn], figure: impl Fn(&Turn) -> f64) -> anyhow::Result<f64> 
     let most = figures.iter().copied().fold(0.0, f64::max);
     let least = figures.iter().copied().fold(f64::MAX, f64::min);
     Ok((most - least) / median(turns, figure)?)
-}
-
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    for Row { name, seconds } in &outcome.rows {
-        let figures = seconds.iter().map(|(what, seconds)| format!("{what} {seconds:.3} s"));
-        _ = writeln!(text, "{name:<28}{}", figures.collect::<Vec<_>>().join(", "));
-    }
-    for Promise { what, ratio, most, spread, .. } in &outcome.promises {
-        let spread = spread * 100.0;
-        _ = writeln!(text, "{what}: {ratio:.3} x, at most {most} (turns apart by {spread:.0} %)");
-    }
-    text
 }

@@ -101,7 +101,7 @@ pub struct Headline {
     pub why: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Better here than published, by more than the range of the turns.
@@ -194,5 +194,38 @@ impl Value {
     #[must_use]
     pub const fn exactly(value: f64) -> Self {
         Self { median: value, least: value, most: value }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_and_series_without_any_value_are_left_out() {
+        let one = Some(Value::exactly(1.0));
+        let series = |name: &str, values: [Option<Value>; 3]| Series {
+            name: name.to_owned(),
+            source: Source::Measured,
+            values: values.to_vec(),
+        };
+        let chart = |along, series| Chart {
+            title: String::new(),
+            x: String::new(),
+            y: String::new(),
+            along,
+            series,
+        };
+        let groups = || Along::Groups(["x", "y", "z"].map(str::to_owned).to_vec());
+        let empty = || series("empty", [None; 3]);
+        let all = vec![series("a", [one, None, None]), empty(), series("b", [one, None, one])];
+        let filled = chart(groups(), all).filled().expect("two series have values");
+        let Along::Groups(names) = &filled.along else { panic!("{filled:?}") };
+        assert_eq!(names, &["x", "z"]);
+        let values = filled.series.iter().map(|it| (it.name.as_str(), it.values.clone()));
+        assert_eq!(values.collect::<Vec<_>>(), [("a", vec![one, None]), ("b", vec![one; 2])]);
+        assert!(chart(groups(), vec![empty()]).filled().is_none());
+        let positions = Along::Positions(vec![1.0, 2.0, 3.0]);
+        assert!(chart(positions, vec![empty()]).filled().is_none());
     }
 }

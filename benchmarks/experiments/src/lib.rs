@@ -10,16 +10,14 @@ pub mod figure;
 pub mod floors;
 pub mod limits;
 pub mod loaders;
-pub mod page;
 pub mod papers;
+pub mod prediction;
 pub mod record;
 pub mod stage;
 
 mod bucket;
-mod chart;
 mod claim;
 mod machine;
-mod prediction;
 mod ranks;
 mod sizes;
 mod training;

@@ -10,23 +10,30 @@ mod forms;
 mod prefetch;
 mod reference;
 mod retention;
-mod table;
 
 pub use flatness::{Row as Flatness, Sizes};
 pub use prefetch::{Row as Prefetch, Schedule};
 pub use retention::Row as Retention;
-pub use table::table;
 
 use std::cmp::Ordering;
 
+use clap::Args;
 use serde::Serialize;
-use tierfeed_harness::parallel;
+use tierfeed_harness::{
+    bench::Bench,
+    failure::Failure,
+    judgement::{Judged, Judgement},
+    output::step,
+    parallel,
+};
 
 const PREFETCH_EPOCHS: u32 = 50;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Args)]
 pub struct Settings {
-    /// Reads of a node in an epoch. The marks are for 60,000: with fewer, chance alone may miss them.
+    /// Reads of a node in an epoch; with fewer, chance alone may miss the marks.
+    #[arg(long, value_name = "NUMBER", default_value_t = 60_000,
+          value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub accesses: u32,
 }
 
@@ -39,9 +46,9 @@ pub struct Outcome {
     pub flatness: Vec<Flatness>,
 }
 
-impl Outcome {
+impl Judged for Outcome {
     /// A sentence for each figure that misses its mark.
-    pub fn missed(&self) -> impl Iterator<Item = String> {
+    fn judged(&self) -> Judgement {
         let retention = self.retention.iter().filter(|row| row.is_met == Some(false)).map(|row| {
             let Retention { policy, nodes, cached, epochs, hits, .. } = row;
             let off = row.difference().unwrap_or(f64::NAN);
@@ -66,7 +73,8 @@ impl Outcome {
                 row.deviation()
             )
         });
-        retention.chain(prefetch).chain(flatness)
+        let missed = retention.chain(prefetch).chain(flatness).collect();
+        Judgement { missed, inconclusive: Vec::new() }
     }
 }
 
@@ -82,40 +90,49 @@ enum Found {
     Flatness(Flatness),
 }
 
-/// Runs everything on all cores.
-#[must_use]
-pub fn run(settings: &Settings, step: &mut (dyn FnMut(&str) + Send)) -> Outcome {
-    let accesses = settings.accesses;
-    let mut cases: Vec<Case> = prefetch::cases().into_iter().map(Case::Prefetch).collect();
-    cases.extend(retention::cases().into_iter().map(Case::Retention));
-    cases.extend(flatness::cases().into_iter().map(Case::Flatness));
-    let measure = |case: &Case| match *case {
-        Case::Retention(case) => Found::Retention(retention::measure(case, accesses)),
-        Case::Prefetch(case) => Found::Prefetch(prefetch::measure(case, accesses, PREFETCH_EPOCHS)),
-        Case::Flatness(case) => Found::Flatness(flatness::measure(case, accesses)),
-    };
-    let count = cases.len();
-    let found = parallel::each(&cases, measure, &mut |done| {
-        if done % STEPS_TOLD == 0 || done == count {
-            step(&format!("{done} of {count} runs"));
+/// Not every run is told: most end within a second.
+const STEPS_TOLD: usize = 20;
+
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    /// Runs everything on all cores.
+    fn run(self) -> Result<Outcome, Failure> {
+        let accesses = self.accesses;
+        let mut cases: Vec<Case> = prefetch::cases().into_iter().map(Case::Prefetch).collect();
+        cases.extend(retention::cases().into_iter().map(Case::Retention));
+        cases.extend(flatness::cases().into_iter().map(Case::Flatness));
+        let count = cases.len();
+        let found = parallel::each(&cases, |case| case.measure(accesses), &mut |done| {
+            if done % STEPS_TOLD == 0 || done == count {
+                step(&format!("{done} of {count} runs"));
+            }
+        });
+        let (mut retention, mut prefetch, mut flatness) = (Vec::new(), Vec::new(), Vec::new());
+        for found in found {
+            match found {
+                Found::Retention(row) => retention.push(row),
+                Found::Prefetch(rows) => prefetch.extend(rows),
+                Found::Flatness(row) => flatness.push(row),
+            }
         }
-    });
-    let mut outcome =
-        Outcome { accesses, retention: Vec::new(), prefetch: Vec::new(), flatness: Vec::new() };
-    for found in found {
-        match found {
-            Found::Retention(row) => outcome.retention.push(row),
-            Found::Prefetch(rows) => outcome.prefetch.extend(rows),
-            Found::Flatness(row) => outcome.flatness.push(row),
-        }
+        retention.sort_by(in_table);
+        flatness.sort_by_key(|row| row.nodes);
+        Ok(Outcome { accesses, retention, prefetch, flatness })
     }
-    outcome.retention.sort_by(in_table);
-    outcome.flatness.sort_by_key(|row| row.nodes);
-    outcome
 }
 
-/// Not every run is reported: most end within a second.
-const STEPS_TOLD: usize = 20;
+impl Case {
+    fn measure(&self, accesses: u32) -> Found {
+        match *self {
+            Self::Retention(case) => Found::Retention(retention::measure(case, accesses)),
+            Self::Prefetch(case) => {
+                Found::Prefetch(prefetch::measure(case, accesses, PREFETCH_EPOCHS))
+            }
+            Self::Flatness(case) => Found::Flatness(flatness::measure(case, accesses)),
+        }
+    }
+}
 
 fn in_table(a: &Retention, b: &Retention) -> Ordering {
     let run = |row: &Retention| (row.nodes, row.policy);

@@ -18,36 +18,93 @@
 
 mod bucket;
 mod figure;
-mod table;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::Context as _;
+use clap::{Args, builder::RangedU64ValueParser};
 use serde::Serialize;
 use tierfeed_core::units::{Bytes, BytesPerSecond};
-use tierfeed_harness::{judgement::Judgement, statistics::percentile};
-
-pub use table::table;
+use tierfeed_harness::{
+    bench::{Bench, Folder},
+    failure::Failure,
+    judgement::{Judged, Judgement},
+    output::step,
+    statistics::percentile,
+};
 
 use self::bucket::Far;
 use crate::{
     figure::Value,
+    floors,
     machine::Used,
+    papers,
+    record::Recording,
     stage::{self, BATCH, Extent, STAGING, Side, Stage, job, on_stage},
     training::{Trained, Training},
 };
 
 const EPOCHS: u32 = 3;
+const PHOTOGRAPHS_QUICK: u32 = 1000;
 /// A quick run has `DataLoader` once, with as many workers as the others.
 const WORKERS_QUICK: u32 = 2;
 const DISK: BytesPerSecond = BytesPerSecond(80_000_000);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    pub stage: stage::Settings,
-    /// Loaders beside tierfeed, by their names in the script; all if empty.
+    /// A Python with the loaders: the folder that `scripts/frameworks/setup.sh peers` prints, bin/python.
+    #[arg(long, value_name = "FILE")]
+    pub python: PathBuf,
+    /// How many photographs there are.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4000,
+          value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
+    pub photographs: u32,
+    /// Turns of each loader.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
+    pub rounds: usize,
+    /// The loaders beside tierfeed that are compared, separated by commas; all unless given.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Vec<String>,
-    pub conditions: Vec<Condition>,
+    /// Where the photographs are, separated by commas; everywhere unless given.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = Place::NAMES)]
+    pub place: Vec<String>,
+    /// Fewer photographs, turns and conditions.
+    #[arg(long, conflicts_with_all = ["photographs", "rounds"])]
+    pub quick: bool,
+    #[command(flatten)]
+    pub recording: Recording,
+    #[command(flatten)]
+    pub folder: Folder,
+}
+
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    fn run(self) -> Result<Outcome, Failure> {
+        let Self { python, photographs, rounds, only, place, quick, recording, folder } = self;
+        let _watch = folder.watch()?;
+        let floors = recording.floors()?;
+        let (extent, photographs, rounds, mut conditions) = match quick {
+            true => (Extent::Quick, PHOTOGRAPHS_QUICK, 1, Condition::QUICK.to_vec()),
+            false => (Extent::Full, photographs, rounds, Condition::ALL.to_vec()),
+        };
+        conditions
+            .retain(|it| place.is_empty() || place.iter().any(|name| name == it.place.name()));
+        let stage = stage::Settings::find(&python, &folder, extent, photographs, rounds)?;
+        let plan = Plan { stage, only, conditions };
+        let outcome = plan.compare()?;
+        let figure = [outcome.figure()];
+        recording.write(&figure, &papers::machine(&plan.stage))?;
+        Ok(Outcome { below_floors: floors::judged(&floors, &figure), ..outcome })
+    }
+}
+
+struct Plan {
+    stage: stage::Settings,
+    /// Loaders beside tierfeed, by their names in the script; all if empty.
+    only: Vec<String>,
+    conditions: Vec<Condition>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -188,6 +245,8 @@ pub struct Outcome {
     /// Empty without a bucket.
     pub bucket: String,
     pub comparisons: Vec<Comparison>,
+    #[serde(skip)]
+    below_floors: Judgement,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -232,11 +291,10 @@ impl Comparison {
     }
 }
 
-impl Outcome {
+impl Judged for Outcome {
     /// Tierfeed must be first wherever data are cold, memory is short, or samples are decoded.
-    #[must_use]
-    pub fn judged(&self) -> Judgement {
-        let mut judged = Judgement::default();
+    fn judged(&self) -> Judgement {
+        let mut judged = self.below_floors.clone();
         for comparison in &self.comparisons {
             let Condition { place, decode } = comparison.condition;
             let (Some(ours), Some(other)) = (comparison.ours(), comparison.fastest_other()) else {
@@ -259,35 +317,62 @@ impl Outcome {
     }
 }
 
-/// Makes the photographs, trains with all loaders in turns, and removes them.
-///
-/// # Errors
-///
-/// If the disk cannot be made (this needs root), or tierfeed fails. A peer that fails is named as absent.
-pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-    // The photographs, three other formats, and what these add.
-    let copies = 5;
-    on_stage(&settings.stage, DISK, copies, step, |stage, step| {
-        let mut outcome = Outcome {
-            dataset_bytes: stage.dataset.0,
-            photographs: settings.stage.photographs,
-            versions: stage.trainer.versions()?,
-            conversions_s: BTreeMap::new(),
-            absent: BTreeMap::new(),
-            disk: stage.emulated.clone(),
-            bucket: String::new(),
-            comparisons: Vec::new(),
-        };
-        let loaders = prepare(stage, settings, &mut outcome, step);
-        let is_far = settings.conditions.iter().any(|it| it.place == Place::Bucket);
-        let far = is_far.then(|| far(stage, &loaders, &mut outcome, step)).transpose()?;
-        let mut bench = Bench { stage, loaders, far };
-        for condition in &settings.conditions {
-            let comparison = bench.compare(*condition, &mut outcome.absent, step)?;
-            outcome.comparisons.push(comparison);
+impl Plan {
+    /// Makes the photographs, trains with all loaders in turns, and removes them.
+    fn compare(&self) -> anyhow::Result<Outcome> {
+        // The photographs, three other formats, and what these add.
+        let copies = 5;
+        on_stage(&self.stage, DISK, copies, |stage| {
+            let mut outcome = Outcome {
+                dataset_bytes: stage.dataset.0,
+                photographs: self.stage.photographs,
+                versions: stage.trainer.versions()?,
+                conversions_s: BTreeMap::new(),
+                absent: BTreeMap::new(),
+                disk: stage.emulated.clone(),
+                bucket: String::new(),
+                comparisons: Vec::new(),
+                below_floors: Judgement::default(),
+            };
+            let loaders = self.prepare(stage, &mut outcome);
+            let is_far = self.conditions.iter().any(|it| it.place == Place::Bucket);
+            let far = is_far.then(|| far(stage, &loaders, &mut outcome)).transpose()?;
+            let mut bench = Turns { stage, loaders, far };
+            for condition in &self.conditions {
+                let comparison = bench.compare(*condition, &mut outcome.absent)?;
+                outcome.comparisons.push(comparison);
+            }
+            Ok(outcome)
+        })
+    }
+
+    /// The loaders that can be compared. Writes the photographs in the formats that they bring along.
+    fn prepare(&self, stage: &Stage<'_>, outcome: &mut Outcome) -> Vec<Loader> {
+        // The bucket has formats of its own photographs.
+        let is_near = self.conditions.iter().any(|it| it.place != Place::Bucket);
+        let mut loaders = Vec::new();
+        for loader in wanted(&self.only, self.stage.extent) {
+            if outcome.versions.get(loader.script).is_some_and(|version| version == "absent") {
+                outcome.absent.insert(loader.name.to_owned(), "not installed".to_owned());
+                continue;
+            }
+            if loader.converts && is_near {
+                step(&format!("{}: its own format", loader.name));
+                let made = stage.trainer.convert(loader.script, &stage.made, &loader.data(stage));
+                match made {
+                    Ok(seconds) => {
+                        _ = outcome.conversions_s.insert(loader.name.to_owned(), seconds)
+                    }
+                    Err(error) => {
+                        outcome.absent.insert(loader.name.to_owned(), format!("{error:#}"));
+                        continue;
+                    }
+                }
+            }
+            loaders.push(*loader);
         }
-        Ok(outcome)
-    })
+        loaders
+    }
 }
 
 /// The loaders that are compared: those of `only`, by their names in the script; without names all, or each once.
@@ -298,12 +383,7 @@ fn wanted(only: &[String], extent: Extent) -> impl Iterator<Item = &'static Load
     })
 }
 
-fn far(
-    stage: &Stage<'_>,
-    loaders: &[Loader],
-    outcome: &mut Outcome,
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Far> {
+fn far(stage: &Stage<'_>, loaders: &[Loader], outcome: &mut Outcome) -> anyhow::Result<Far> {
     step("a bucket with photographs, in all formats");
     for loader in loaders {
         if let Some(reason) = bucket::reason(loader) {
@@ -316,50 +396,18 @@ fn far(
     Ok(far)
 }
 
-/// The loaders that can be compared. Writes the photographs in the formats that they bring along.
-fn prepare(
-    stage: &Stage<'_>,
-    settings: &Settings,
-    outcome: &mut Outcome,
-    step: &mut dyn FnMut(&str),
-) -> Vec<Loader> {
-    // The bucket has formats of its own photographs.
-    let is_near = settings.conditions.iter().any(|it| it.place != Place::Bucket);
-    let mut loaders = Vec::new();
-    for loader in wanted(&settings.only, settings.stage.extent) {
-        if outcome.versions.get(loader.script).is_some_and(|version| version == "absent") {
-            outcome.absent.insert(loader.name.to_owned(), "not installed".to_owned());
-            continue;
-        }
-        if loader.converts && is_near {
-            step(&format!("{}: its own format", loader.name));
-            let made = stage.trainer.convert(loader.script, &stage.made, &loader.data(stage));
-            match made {
-                Ok(seconds) => _ = outcome.conversions_s.insert(loader.name.to_owned(), seconds),
-                Err(error) => {
-                    outcome.absent.insert(loader.name.to_owned(), format!("{error:#}"));
-                    continue;
-                }
-            }
-        }
-        loaders.push(*loader);
-    }
-    loaders
-}
-
-struct Bench<'a, 'b> {
+struct Turns<'a, 'b> {
     stage: &'a mut Stage<'b>,
     loaders: Vec<Loader>,
     /// The bucket, if a condition reads from one.
     far: Option<Far>,
 }
 
-impl Bench<'_, '_> {
+impl Turns<'_, '_> {
     fn compare(
         &mut self,
         condition: Condition,
         absent: &mut BTreeMap<String, String>,
-        step: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Comparison> {
         let mut turns: BTreeMap<&str, Vec<Trained>> = BTreeMap::new();
         for round in 1..=self.stage.settings.rounds {

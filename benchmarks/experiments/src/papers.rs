@@ -6,15 +6,57 @@ mod dlcache;
 mod lobster;
 mod newer;
 mod repetition;
-mod replays;
 
-use std::{fs, thread};
+use std::{collections::BTreeMap, fs, path::PathBuf, thread};
 
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, RangedU64ValueParser},
+};
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
+use tierfeed_harness::{
+    bench::{Bench, Folder},
+    failure::Failure,
+    judgement::{Judged, Judgement},
+};
 
 use self::repetition::Repeated;
-use crate::{figure::Figure, stage::Settings};
+use crate::{
+    figure::{Figure, Verdict},
+    floors,
+    prediction::Predicted,
+    record::Recording,
+    stage::{self, Extent},
+};
+
+#[derive(Debug, Clone, Args)]
+pub struct Settings {
+    /// What is repeated: `all`, a paper (`deep-memory`), or figures, such as `deep-memory-8`.
+    #[arg(value_name = "NAME", required = true, value_parser = PossibleValuesParser::new(names()))]
+    pub names: Vec<String>,
+    /// A Python with the loaders: the folder that `scripts/frameworks/setup.sh peers` prints, bin/python.
+    #[arg(long, value_name = "FILE")]
+    pub python: PathBuf,
+    /// How many photographs there are.
+    #[arg(long, value_name = "NUMBER", default_value_t = 2000,
+          value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
+    pub photographs: u32,
+    /// A tar of labelled images, such as CIFAR-10, each CLASS/NAME.jpg below any folder; generated ones unless given.
+    #[arg(long, value_name = "FILE")]
+    pub labelled: Option<PathBuf>,
+    /// Turns of each side [default: 3].
+    #[arg(long, value_name = "NUMBER",
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
+    pub rounds: Option<usize>,
+    /// Fewer photographs, and the sides that tell most; one turn, unless --rounds is given.
+    #[arg(long, conflicts_with = "photographs")]
+    pub quick: bool,
+    #[command(flatten)]
+    pub recording: Recording,
+    #[command(flatten)]
+    pub folder: Folder,
+}
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
@@ -23,24 +65,41 @@ pub struct Outcome {
     pub figures: Vec<Figure>,
     /// Figures that could not be repeated, each with its reason.
     pub failed: Vec<String>,
+    /// The number of claims with each verdict.
+    pub claims: BTreeMap<Verdict, usize>,
+    pub predicted: Predicted,
+    #[serde(skip)]
+    below_floors: Judgement,
+}
+
+impl Judged for Outcome {
+    const DETAILS: &'static [&'static str] = &["charts", "predictions", "measured"];
+
+    fn judged(&self) -> Judgement {
+        let judged = self.below_floors.clone();
+        self.failed.iter().fold(judged, |judged, it| judged.verdict(it.clone(), "missed"))
+    }
 }
 
 /// Names of several figures.
 const PAPERS: [&str; 6] = ["all", "deep-memory", "lobster", "deli", "dlcache", "newer"];
 
-type Run = fn(&Settings, &dyn Fn(&str) -> bool, &mut dyn FnMut(&str), &mut Repeated);
+/// The photographs of a quick run, and the turns of another one.
+const PHOTOGRAPHS_QUICK: u32 = 600;
+const ROUNDS: usize = 3;
+
+type Run = fn(&stage::Settings, &dyn Fn(&str) -> bool, &mut Repeated);
 
 const RUNS: [Run; 5] = [
-    |settings, is_wanted, step, all| deep_memory::FIGURES.run(settings, is_wanted, step, all),
-    |settings, is_wanted, step, all| lobster::FIGURES.run(settings, is_wanted, step, all),
+    |settings, is_wanted, all| deep_memory::FIGURES.run(settings, is_wanted, all),
+    |settings, is_wanted, all| lobster::FIGURES.run(settings, is_wanted, all),
     deli::run,
     dlcache::run,
-    |settings, is_wanted, step, all| newer::FIGURES.run(settings, is_wanted, step, all),
+    |settings, is_wanted, all| newer::FIGURES.run(settings, is_wanted, all),
 ];
 
-/// All names that [`run`] takes: `all`, papers, figures.
-#[must_use]
-pub fn names() -> Vec<&'static str> {
+/// All names of figures that can be asked for: `all`, papers, figures.
+pub(crate) fn names() -> Vec<&'static str> {
     let on_stage = deep_memory::FIGURES.names().chain(lobster::FIGURES.names());
     PAPERS
         .into_iter()
@@ -48,42 +107,57 @@ pub fn names() -> Vec<&'static str> {
         .chain(deli::names())
         .chain(dlcache::names())
         .chain(newer::FIGURES.names())
-        .chain(replays::names())
         .collect()
 }
 
-/// Repeats the figures with these names. A figure fails if a disk or a control group cannot be made (this
-/// needs root), or a training fails. `so_far` gets the figures after each paper.
-pub fn run(
-    settings: &Settings,
-    names: &[String],
-    step: &mut dyn FnMut(&str),
-    so_far: &mut dyn FnMut(&[Figure]),
-) -> Outcome {
-    let is_wanted = |figure: &str| is_wanted(figure, names);
-    let mut repeated = Repeated::default();
-    for run in RUNS {
-        run(settings, &is_wanted, step, &mut repeated);
-        so_far(&repeated.figures);
-    }
-    repeated.figures.extend(replays::run(settings, is_wanted, step));
-    so_far(&repeated.figures);
-    let names_one =
-        |name: &&String| self::names().contains(&name.as_str()) && !PAPERS.contains(&name.as_str());
-    for name in names.iter().filter(names_one) {
-        if !repeated.has(name) {
-            let none = anyhow::anyhow!("it has no quick run; leave --quick out");
-            repeated.add(&[name.as_str()], Err(none));
+impl Bench for Settings {
+    type Outcome = Outcome;
+
+    /// Repeats the figures with these names. A figure fails if a disk or a control group cannot be made (this needs
+    /// root), or a training fails.
+    fn run(self) -> Result<Outcome, Failure> {
+        let _watch = self.folder.watch()?;
+        let floors = self.recording.floors()?;
+        let (extent, photographs, rounds) = match self.quick {
+            true => (Extent::Quick, PHOTOGRAPHS_QUICK, self.rounds.unwrap_or(1)),
+            false => (Extent::Full, self.photographs, self.rounds.unwrap_or(ROUNDS)),
+        };
+        let found = stage::Settings::find(&self.python, &self.folder, extent, photographs, rounds)?;
+        let stage = stage::Settings { labelled: self.labelled.clone(), ..found };
+        let machine = machine(&stage);
+        let is_wanted = |figure: &str| is_wanted(figure, &self.names);
+        let mut repeated = Repeated::default();
+        for run in RUNS {
+            run(&stage, &is_wanted, &mut repeated);
+            // After each paper: a run takes an hour.
+            self.recording.write(&repeated.figures, &machine)?;
         }
+        for name in self.names.iter().filter(|name| !PAPERS.contains(&name.as_str())) {
+            if !repeated.has(name) {
+                let none = anyhow::anyhow!("it has no quick run; leave --quick out");
+                repeated.add(&[name.as_str()], Err(none));
+            }
+        }
+        let below_floors = floors::judged(&floors, &repeated.figures);
+        Ok(Outcome::of(machine, repeated, below_floors))
     }
-    let Repeated { figures, failed } = repeated;
-    let failed = failed.iter().map(ToString::to_string).collect();
-    Outcome { machine: machine(settings), figures, failed }
+}
+
+impl Outcome {
+    fn of(machine: String, repeated: Repeated, below_floors: Judgement) -> Self {
+        let Repeated { figures, failed } = repeated;
+        let mut claims = BTreeMap::new();
+        for claim in figures.iter().flat_map(|figure| &figure.headlines) {
+            *claims.entry(claim.verdict).or_default() += 1;
+        }
+        let predicted = Predicted::of(figures.iter().flat_map(|figure| &figure.predictions));
+        let failed = failed.iter().map(ToString::to_string).collect();
+        Self { machine, figures, failed, claims, predicted, below_floors }
+    }
 }
 
 /// The machine, the version and the extent of a run, in one line.
-#[must_use]
-pub fn machine(settings: &Settings) -> String {
+pub(crate) fn machine(settings: &stage::Settings) -> String {
     let of = |file: &str, key: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.split_once(':'));

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tierfeed_core::units::{BytesPerSecond, Nanoseconds};
 use tierfeed_harness::slow_disk::AHEAD;
 
@@ -106,6 +106,46 @@ impl Simulation<'_> {
     }
 }
 
+/// The largest errors with which predictions of bytes and of time count as right, in per cent.
+const BYTES_OFF_MAX: f64 = 1.0;
+const TIME_OFF_MAX: f64 = 5.0;
+
+/// The number of runs of tierfeed, and of predictions of them that came true.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Predicted {
+    pub runs: usize,
+    /// Within one per cent.
+    pub cold_bytes_right: usize,
+    /// Others, in which trainers read batches themselves, which their agent reads too: most often the first ones,
+    /// while it starts.
+    pub read_by_trainers: usize,
+    /// Within five per cent.
+    pub time_right: usize,
+}
+
+impl Predicted {
+    pub(crate) fn of<'a>(predictions: impl Iterator<Item = &'a Prediction>) -> Self {
+        predictions.fold(Self::default(), |counts, it| {
+            #[expect(clippy::cast_precision_loss, reason = "per cents need no more than 53 bits")]
+            let off = off(it.predicted_cold_bytes as f64, it.cold_bytes as f64);
+            let is_near = off.abs() <= BYTES_OFF_MAX;
+            let is_read_twice = !is_near && it.self_read_bytes > 0;
+            let is_in_time = self::off(it.predicted_s, it.seconds).abs() <= TIME_OFF_MAX;
+            Self {
+                runs: counts.runs + 1,
+                cold_bytes_right: counts.cold_bytes_right + usize::from(is_near),
+                read_by_trainers: counts.read_by_trainers + usize::from(is_read_twice),
+                time_right: counts.time_right + usize::from(is_in_time),
+            }
+        })
+    }
+}
+
+/// The error of a prediction in per cent of the result; not finite if that cannot be said.
+fn off(predicted: f64, came: f64) -> f64 {
+    if predicted.total_cmp(&came).is_eq() { 0.0 } else { 100.0 * (predicted - came) / came }
+}
+
 /// Simulates the job of a run of one node. The simulator gets the rate of the cold store, the time that the
 /// agent ran before the training, and the times of a step and of the transform of a sample in the run. So the
 /// only time that it predicts is that in which the training waits. A step includes the decoding that the
@@ -188,5 +228,26 @@ mod tests {
         let report: Report = parse(report.as_bytes(), Path::new("report.json")).unwrap();
         assert_eq!(nanoseconds(report.step_s()), "20000000 ns");
         assert_eq!(report.transform_s().map(nanoseconds), Some("5000000 ns".to_owned()));
+    }
+
+    #[test]
+    fn a_prediction_counts_as_true_within_one_per_cent_of_bytes_and_five_of_time() {
+        let prediction = |predicted_cold_bytes, predicted_s| Prediction {
+            run: String::new(),
+            predicted_cold_bytes,
+            cold_bytes: 1000,
+            self_read_bytes: 0,
+            predicted_s,
+            seconds: 10.0,
+            predicted_stall_s: 0.0,
+            stall_s: 0.0,
+        };
+        let mut all = [prediction(1000, 10.4), prediction(990, 10.6), prediction(1011, 9.5)];
+        let expected =
+            Predicted { runs: 3, cold_bytes_right: 2, read_by_trainers: 0, time_right: 2 };
+        assert_eq!(Predicted::of(all.iter()), expected);
+        all[2].self_read_bytes = 11;
+        assert_eq!(Predicted::of(all.iter()).read_by_trainers, 1);
+        assert_eq!(Predicted::of([].iter()), Predicted::default());
     }
 }

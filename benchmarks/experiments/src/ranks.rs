@@ -18,7 +18,10 @@ use anyhow::{Context as _, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
-use tierfeed_harness::slow_disk::{AHEAD, SlowDisk, on_slow_disk};
+use tierfeed_harness::{
+    output::step,
+    slow_disk::{AHEAD, SlowDisk, on_slow_disk},
+};
 
 pub(crate) use self::ranked::Ranked;
 use self::ranked::{Report, mean};
@@ -142,11 +145,7 @@ impl Nodes<'_> {
     }
 
     /// The turns of the sides alternate.
-    pub(crate) fn turns(
-        &mut self,
-        sides: &[Side<'_>],
-        step: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Vec<Vec<Ranked>>> {
+    pub(crate) fn turns(&mut self, sides: &[Side<'_>]) -> anyhow::Result<Vec<Vec<Ranked>>> {
         let rounds = self.settings.rounds;
         let mut turns: Vec<Vec<Ranked>> = sides.iter().map(|_| Vec::new()).collect();
         for side in sides.iter().filter(|it| it.training.loader != "tierfeed") {

@@ -1,16 +1,71 @@
-//! Measured figures, as JSON beside the page: a run adds its figures, and those of earlier runs stay.
+//! Measured figures as JSON, to which a run adds its figures, and their floors.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
+use clap::Args;
 use serde::{Deserialize, Serialize};
+use tierfeed_harness::failure::Failure;
 
-use crate::{figure::Figure, papers};
+use crate::{
+    figure::Figure,
+    floors::{self, Floors},
+    papers,
+};
+
+/// What is made of figures beside what is printed.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Recording {
+    /// Fails if a claim falls below what this file says that it reached.
+    #[arg(long, value_name = "FILE")]
+    pub floors: Option<PathBuf>,
+    /// Writes what claims reach, as floors of later runs; those of other figures stay.
+    #[arg(long, value_name = "FILE", conflicts_with = "floors")]
+    pub record_floors: Option<PathBuf>,
+    /// Writes the figures as JSON; figures there that do not run again stay.
+    #[arg(long, value_name = "FILE")]
+    pub figures: Option<PathBuf>,
+}
+
+impl Recording {
+    /// The floors in the file; none without a file.
+    pub(crate) fn floors(&self) -> Result<Floors, Failure> {
+        self.floors.as_deref().map_or_else(|| Ok(Floors::new()), read_floors)
+    }
+
+    pub(crate) fn write(&self, figures: &[Figure], machine: &str) -> Result<(), Failure> {
+        if let Some(file) = &self.figures {
+            let mut record = Record::read(file).map_err(Failure::Input)?;
+            record.add(figures, machine);
+            write(file, &record)?;
+        }
+        if let Some(file) = &self.record_floors {
+            let mut all = if file.exists() { read_floors(file)? } else { Floors::new() };
+            all.extend(floors::floors(figures));
+            write(file, &all)?;
+        }
+        Ok(())
+    }
+}
+
+fn read_floors(file: &Path) -> Result<Floors, Failure> {
+    let read = fs::read_to_string(file).map_err(anyhow::Error::new);
+    let floors = read.and_then(|text| Ok(serde_json::from_str(&text)?));
+    floors.with_context(|| file.display().to_string()).map_err(Failure::Input)
+}
+
+fn write(file: &Path, document: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(document).context("figures are no JSON")?;
+    fs::write(file, text + "\n").with_context(|| format!("cannot write {}", file.display()))
+}
 
 /// Figures of one run or several, in the order of the papers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Record {
+struct Record {
     measured: Vec<Measured>,
 }
 
@@ -23,11 +78,7 @@ struct Measured {
 
 impl Record {
     /// Reads a record; an empty one if there is no such file.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be read, or is no record.
-    pub fn read(file: &Path) -> anyhow::Result<Self> {
+    fn read(file: &Path) -> anyhow::Result<Self> {
         if !file.exists() {
             return Ok(Self::default());
         }
@@ -37,7 +88,7 @@ impl Record {
     }
 
     /// Adds figures in the place of those with the same names.
-    pub fn add(&mut self, figures: &[Figure], machine: &str) {
+    fn add(&mut self, figures: &[Figure], machine: &str) {
         self.measured.retain(|old| figures.iter().all(|new| new.name != old.figure.name));
         let measured =
             |figure: &Figure| Measured { machine: machine.to_owned(), figure: figure.clone() };
@@ -47,29 +98,6 @@ impl Record {
         self.measured.sort_by_key(|Measured { figure, .. }| {
             (figure.paper, number(&figure.name).unwrap_or(u32::MAX), place(&figure.name))
         });
-    }
-
-    #[must_use]
-    pub fn figures(&self) -> Vec<Figure> {
-        self.measured.iter().map(|it| it.figure.clone()).collect()
-    }
-
-    /// The machines of the figures; with the names of figures, if there was more than one run.
-    #[must_use]
-    pub fn machine(&self) -> String {
-        let mut runs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for Measured { machine, figure } in &self.measured {
-            runs.entry(machine).or_default().push(&figure.name);
-        }
-        match runs.len() {
-            0 | 1 => runs.into_keys().map(str::to_owned).collect(),
-            _ => {
-                let run = |(machine, names): (&str, Vec<&str>)| {
-                    format!("{}: {machine}", names.join(", "))
-                };
-                runs.into_iter().map(run).collect::<Vec<_>>().join(" ")
-            }
-        }
     }
 }
 
@@ -96,32 +124,33 @@ mod tests {
     fn a_figure_takes_the_place_of_an_earlier_one_and_others_stay() {
         let mut record = Record::default();
         record.add(&[figure("loaders", "old"), figure("lobster-7", "old")], "here.");
-        assert_eq!(record.machine(), "here.");
         let others =
             ["lobster-hits", "deep-memory-13", "deep-memory-9"].map(|it| figure(it, "new"));
         record.add(&[&others[..], &[figure("lobster-7", "new")]].concat(), "there.");
-        let titles = record.figures().into_iter().map(|it| (it.name, it.title));
+        let of =
+            |it: &Measured| (it.figure.name.clone(), it.figure.title.clone(), it.machine.clone());
         let new = ["deep-memory-9", "deep-memory-13", "lobster-7", "lobster-hits"];
-        let expected = new.map(|name| (name, "new")).into_iter().chain([("loaders", "old")]);
-        assert!(titles.eq(expected.map(|(name, title)| (name.to_owned(), title.to_owned()))));
+        let new = new.map(|name| (name, "new", "there.")).into_iter();
+        let expected = new.chain([("loaders", "old", "here.")]);
+        let expected = expected.map(|(name, title, at)| (name.into(), title.into(), at.into()));
         assert_eq!(
-            record.machine(),
-            "loaders: here. deep-memory-9, deep-memory-13, lobster-7, lobster-hits: there."
+            record.measured.iter().map(of).collect::<Vec<_>>(),
+            expected.collect::<Vec<_>>()
         );
     }
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let file = std::env::temp_dir().join(format!("record-{}.json", std::process::id()));
-        assert!(Record::read(&file).unwrap().figures().is_empty());
+        assert!(Record::read(&file).unwrap().measured.is_empty());
         let mut record = Record::default();
         record.add(&[figure("lobster-7", "new")], "here.");
-        fs::write(&file, serde_json::to_string(&record).unwrap()).unwrap();
+        write(&file, &record).unwrap();
         let read = Record::read(&file).unwrap();
         fs::write(&file, "{}").unwrap();
         let error = Record::read(&file).unwrap_err().to_string();
         fs::remove_file(&file).unwrap();
-        assert_eq!(read.machine(), "here.");
+        assert_eq!(read.measured[0].machine, "here.");
         assert!(error.contains("no record of figures"), "{error}");
     }
 }

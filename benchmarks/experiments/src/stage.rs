@@ -12,7 +12,11 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_harness::{
+    bench::Folder,
+    failure::Failure,
     files,
+    output::step,
+    programs::{self, Programs},
     slow_disk::{SLICE, SlowDisk, on_slow_disk},
 };
 
@@ -67,6 +71,28 @@ pub struct Settings {
     pub rounds: usize,
 }
 
+impl Settings {
+    /// The settings, with the programs that are built beside this one.
+    pub(crate) fn find(
+        python: &Path,
+        folder: &Folder,
+        extent: Extent,
+        photographs: u32,
+        rounds: usize,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
+            extent,
+            python: python.to_owned(),
+            tierfeed: Programs::find()?.tierfeed,
+            s3_server: programs::s3_server(None)?,
+            folder: folder.parent(),
+            labelled: None,
+            photographs,
+            rounds,
+        })
+    }
+}
+
 pub(crate) struct Stage<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) trainer: Trainer,
@@ -109,8 +135,7 @@ pub(crate) fn on_stage<T>(
     settings: &Settings,
     rate: BytesPerSecond,
     copies: u64,
-    step: &mut dyn FnMut(&str),
-    experiment: impl FnOnce(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<T>,
+    experiment: impl FnOnce(&mut Stage<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     files::in_folder(&settings.folder, |folder| {
         let trainer = Trainer::new(&settings.python, &settings.tierfeed, folder)?;
@@ -133,7 +158,7 @@ pub(crate) fn on_stage<T>(
                 predictions: Vec::new(),
             };
             stage.limit_disk(rate)?;
-            experiment(&mut stage, step)
+            experiment(&mut stage)
         })
     })
 }
@@ -233,11 +258,7 @@ impl Stage<'_> {
     }
 
     /// The turns of the sides alternate.
-    pub(crate) fn turns(
-        &mut self,
-        sides: &[Side<'_>],
-        step: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Vec<Vec<Trained>>> {
+    pub(crate) fn turns(&mut self, sides: &[Side<'_>]) -> anyhow::Result<Vec<Vec<Trained>>> {
         let rounds = self.settings.rounds;
         let mut turns: Vec<Vec<Trained>> = sides.iter().map(|_| Vec::new()).collect();
         for round in 1..=rounds {
@@ -266,10 +287,9 @@ impl Stage<'_> {
 
     pub(crate) fn repeat(
         &mut self,
-        repeat: impl FnOnce(&mut Self, &mut dyn FnMut(&str)) -> anyhow::Result<Figure>,
-        step: &mut dyn FnMut(&str),
+        repeat: impl FnOnce(&mut Self) -> anyhow::Result<Figure>,
     ) -> anyhow::Result<Figure> {
-        let figure = repeat(self, step)?;
+        let figure = repeat(self)?;
         Ok(Figure { predictions: self.take_predictions(), ..figure })
     }
 
@@ -289,10 +309,9 @@ impl Stage<'_> {
         along: Along,
         rows: Vec<(String, Vec<Side<'_>>)>,
         figure: impl Fn(&Trained) -> f64,
-        step: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Chart> {
         let sides: Vec<Side<'_>> = rows.iter().flat_map(|(_, sides)| sides.clone()).collect();
-        let mut turns = self.turns(&sides, step)?.into_iter();
+        let mut turns = self.turns(&sides)?.into_iter();
         let series = rows.into_iter().map(|(name, sides)| Series {
             name,
             source: Source::Measured,

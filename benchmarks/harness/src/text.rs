@@ -57,7 +57,8 @@ impl Page<'_> {
             }
             return;
         }
-        let rows: Vec<Vec<(String, String)>> = rows.into_iter().map(|row| self.cells(row)).collect();
+        let rows: Vec<Vec<(String, String)>> =
+            rows.into_iter().map(|row| self.cells(row)).collect();
         let mut titles: Vec<&str> = Vec::new();
         for (title, _) in rows.iter().flatten() {
             if !titles.contains(&title.as_str()) {
@@ -66,11 +67,15 @@ impl Page<'_> {
         }
         let of_row = |row: &Vec<(String, String)>| -> Vec<String> {
             let found = |title: &&str| row.iter().find(|(it, _)| it == title);
-            titles.iter().map(|it| found(it).map_or(String::new(), |(_, cell)| cell.clone())).collect()
+            titles
+                .iter()
+                .map(|it| found(it).map_or(String::new(), |(_, cell)| cell.clone()))
+                .collect()
         };
         let heads = titles.iter().map(|title| (*title).to_owned()).collect();
         let lines: Vec<Vec<String>> = [heads].into_iter().chain(rows.iter().map(of_row)).collect();
-        let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
+        let width =
+            |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..titles.len()).map(width).collect();
         for line in &lines {
             let padded = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
@@ -175,7 +180,8 @@ mod tests {
     fn numbers_have_four_digits_and_no_text_controls_the_terminal() {
         let figures = [0.000_012_345, 0.5, 123.456, 98_765.4, 0.0, f64::NAN].map(digits);
         assert_eq!(figures, ["0.00001235", "0.5000", "123.5", "98765", "0", "NaN"]);
-        let document = json!({ "name": "\u{1b}[2Jgone\r\u{9b}", "of": ["a", "b"], "size_bytes": 7 });
+        let document =
+            json!({ "name": "\u{1b}[2Jgone\r\u{9b}", "of": ["a", "b"], "size_bytes": 7 });
         assert_eq!(text(&document, &[]).unwrap(), "name: [2Jgone\nof: a, b\nsize_bytes: 7 B\n");
     }
 }

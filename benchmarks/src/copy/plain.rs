@@ -16,7 +16,7 @@ use tierfeed_harness::clock::now;
 use tierfeed_numa_memory::{Pages, Region, Request};
 
 use super::{
-    Settings,
+    Folders,
     side::{Route, rate},
 };
 
@@ -55,7 +55,7 @@ impl Plain {
     /// Makes the file of the route, if it has one, with all its bytes.
     pub(super) fn prepare(
         &self,
-        settings: &Settings,
+        folders: Folders<'_>,
         route: Route,
         sample: Bytes,
     ) -> anyhow::Result<Turns<'_>> {
@@ -63,10 +63,10 @@ impl Plain {
             Route::MemoryToMemory | Route::MemoryToStaging => {
                 return Ok(Turns { plain: self, file: None, sample, stride: sample });
             }
-            Route::MemoryToScratch => (&settings.scratch, Way::Write),
-            Route::ScratchToStaging => (&settings.scratch, Way::Read),
-            Route::MemoryToStorage => (&settings.folder, Way::Write),
-            Route::StorageToStaging => (&settings.folder, Way::Read),
+            Route::MemoryToScratch => (folders.scratch, Way::Write),
+            Route::ScratchToStaging => (folders.scratch, Way::Read),
+            Route::MemoryToStorage => (folders.folder, Way::Write),
+            Route::StorageToStaging => (folders.folder, Way::Read),
         };
         let is_disk = matches!(route, Route::MemoryToStorage | Route::StorageToStaging);
         let file = self.filled(folder, is_disk)?;

@@ -24,7 +24,7 @@ use tierfeed_prefetcher::{
     tier::{Backing, TierSettings},
 };
 
-use super::Settings;
+use super::{Folders, Settings};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
@@ -125,6 +125,7 @@ pub(super) struct Turns<'a> {
 impl Plane {
     pub(super) fn start(
         settings: &Settings,
+        folders: Folders<'_>,
         threads: NonZeroUsize,
         verify: Verify,
     ) -> anyhow::Result<Self> {
@@ -141,8 +142,8 @@ impl Plane {
             tiers: vec![
                 tier(Kind::MainMemory, anywhere.clone()),
                 tier(Kind::CxlMemory, anywhere),
-                tier(Kind::Scratch, Backing::Directory(settings.scratch.clone())),
-                tier(Kind::Storage, Backing::Directory(settings.folder.clone())),
+                tier(Kind::Scratch, Backing::Directory(folders.scratch.to_owned())),
+                tier(Kind::Storage, Backing::Directory(folders.folder.to_owned())),
             ],
             chunk: settings.chunk,
             staging: std::collections::BTreeMap::new(),

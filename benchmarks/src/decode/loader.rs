@@ -10,6 +10,8 @@ use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, ensure};
 
+use tierfeed_harness::output::step;
+
 use super::{Side, Turn, side};
 
 /// The least number of photographs in the measured epochs of a turn.
@@ -26,7 +28,7 @@ pub(super) struct Loaders<'a> {
 
 impl Loaders<'_> {
     /// The figures of all sides, whose turns alternate; the first is that of the ratios.
-    pub(super) fn compare(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Side>> {
+    pub(super) fn compare(&self) -> anyhow::Result<Vec<Side>> {
         let names = [super::STORED, super::BY_DEFAULT, super::DATA_LOADER];
         let mut turns = [const { Vec::new() }; 3];
         for round in 1..=self.rounds {

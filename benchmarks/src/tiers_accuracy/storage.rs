@@ -222,6 +222,8 @@ fn window_median(log: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use tierfeed_harness::bench::Folder;
+
     use super::*;
 
     #[test]
@@ -258,13 +260,13 @@ mod tests {
     fn a_missing_fio_says_what_to_install() {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings {
-            folder: folder.path().to_owned(),
+            folder: Folder::default(),
             compiler: "cc".into(),
             fio: "/nonexistent/fio".into(),
             pairs: 6,
             samples: 1,
             array: None,
-            subjects: Vec::new(),
+            only: Vec::new(),
         };
         let compared = compare(&settings, folder.path()).unwrap();
         assert_eq!(compared.len(), rows().len());

@@ -3,9 +3,9 @@
 use std::{fs, path::PathBuf, process::Command, thread};
 
 use anyhow::Context as _;
-use tierfeed_harness::statistics::percentile;
+use tierfeed_harness::{output::step, statistics::percentile};
 
-use super::{Bench, OVER_BOUND_MAX, Outcome, Promise, STAGING, Side, Turn, row, unlimited};
+use super::{OVER_BOUND_MAX, Outcome, Promise, STAGING, Side, Turn, Turns, row, unlimited};
 use crate::decode::{self, Work};
 
 /// Epochs of a turn; the first and the last are not measured.
@@ -48,9 +48,9 @@ impl Parts {
     }
 }
 
-impl Bench<'_> {
+impl Turns<'_> {
     /// Three trainings with a GPU, and two with a network on a core, in each of which something else is short.
-    pub(super) fn end_to_end(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+    pub(super) fn end_to_end(&self) -> anyhow::Result<Outcome> {
         let bytes = self.make("photos")?;
         let batches = self.settings.samples.div_ceil(BATCH);
         let cores = thread::available_parallelism()?.get();

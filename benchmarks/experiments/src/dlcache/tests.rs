@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use proptest::{collection::vec, prelude::*};
 use tierfeed_core::{
@@ -284,7 +284,7 @@ fn a_wrong_table_is_refused_by_line_and_value() {
 
 #[test]
 fn ours_prepares_less_than_dlcache_and_less_still_if_it_knows_all_jobs() {
-    let outcome = run(&Chunks::generated(), Patterns::Quick, &mut |_| {});
+    let outcome = replayed(&Chunks::generated(), Patterns::Quick);
     let [theirs, registered, ours, belady, known] =
         ["dlcache", "dlcache-registered", "tierfeed", "belady", "tierfeed-known"]
             .map(|it| row(&outcome, it));
@@ -299,20 +299,8 @@ fn ours_prepares_less_than_dlcache_and_less_still_if_it_knows_all_jobs() {
 #[test]
 fn the_same_chunks_give_the_same_figures() {
     let chunks = Chunks::generated();
-    let once = || run(&chunks, Patterns::Quick, &mut |_| {});
+    let once = || replayed(&chunks, Patterns::Quick);
     assert_eq!(once(), once());
-}
-
-#[test]
-fn the_table_names_every_policy_and_the_floor() {
-    let chunks = a_b_c();
-    let mut steps = Vec::new();
-    let outcome = run(&chunks, Patterns::Quick, &mut |it| steps.push(it.to_owned()));
-    let text = table(&outcome);
-    assert!(Kind::ALL.iter().all(|it| text.contains(it.name())), "{text}");
-    assert!(text.contains("floor: 111.0 s"), "{text}");
-    assert_eq!(steps.len(), 6);
-    assert_eq!(steps[1], "patterns with 180 GB of storage");
 }
 
 /// Drops anything, and looks at what is stored whenever it is asked.

@@ -7,6 +7,7 @@
 
 use std::iter::repeat_n;
 
+use clap::ValueEnum;
 use tierfeed_core::{order::mt19937::Mt19937, units::Bytes};
 
 use super::chunks::{ChunkId, Chunks};
@@ -18,13 +19,15 @@ const REUSES: [usize; 3] = [1, 3, 5];
 const SHARES: [usize; 4] = [1, 3, 5, 7];
 const WINDOWS: [usize; 4] = [1, 3, 5, 7];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Sizes of storage are from 160 to 260 GB, with 50 orders of each list of jobs, or 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Patterns {
-    /// As the paper counts: 10 levels of storage from 160 to 260 GB, 50 orders each: 24,000.
+    /// The 24,000 of the paper: ten sizes of storage.
+    #[value(name = "full")]
     Paper,
-    /// As the published script runs: 6 levels of storage, 50 orders each: 14,400.
+    /// The 14,400 that were published: six sizes of storage, and the same orders.
     Published,
-    /// The 6 levels with 2 orders each: 576.
+    /// 576: six sizes of storage, two orders of each list of jobs.
     Quick,
 }
 

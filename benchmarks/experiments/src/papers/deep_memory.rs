@@ -27,12 +27,12 @@ pub(super) const FIGURES: OnStage = OnStage {
     ground: Ground { disk: DISK, copies: 1, photographs: 600, photographs_quick: 320 },
     figures: &[
         (&[tiers::NAME], tiers::figures),
-        (&[memory::NAME], |stage, step| Ok(vec![memory::figure(stage, step)?])),
-        (&[caching::NAME], |stage, step| Ok(vec![caching::figure(stage, step)?])),
+        (&[memory::NAME], |stage| Ok(vec![memory::figure(stage)?])),
+        (&[caching::NAME], |stage| Ok(vec![caching::figure(stage)?])),
         (&total_time::NAMES, total_time::figures),
-        (&[preprocess::NAME], |stage, step| Ok(vec![preprocess::figure(stage, step)?])),
-        (&[sizes::CXL], |stage, step| Ok(vec![sizes::cxl(stage, step)?])),
-        (&[sizes::BATCHES], |stage, step| Ok(vec![sizes::batches(stage, step)?])),
-        (&[workers::NAME], |stage, step| Ok(vec![workers::figure(stage, step)?])),
+        (&[preprocess::NAME], |stage| Ok(vec![preprocess::figure(stage)?])),
+        (&[sizes::CXL], |stage| Ok(vec![sizes::cxl(stage)?])),
+        (&[sizes::BATCHES], |stage| Ok(vec![sizes::batches(stage)?])),
+        (&[workers::NAME], |stage| Ok(vec![workers::figure(stage)?])),
     ],
 };

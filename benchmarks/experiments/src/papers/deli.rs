@@ -79,20 +79,15 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     FIGURES.iter().map(|it| it.name)
 }
 
-pub(super) fn run(
-    settings: &Settings,
-    is_wanted: &dyn Fn(&str) -> bool,
-    step: &mut dyn FnMut(&str),
-    repeated: &mut Repeated,
-) {
+pub(super) fn run(settings: &Settings, is_wanted: &dyn Fn(&str) -> bool, repeated: &mut Repeated) {
     let is_in = |it: &&Repeat| settings.extent == Extent::Full || it.extent == Extent::Quick;
     let wanted: Vec<_> = FIGURES.iter().filter(is_in).filter(|it| is_wanted(it.name)).collect();
     if wanted.is_empty() {
         return;
     }
     let runs: BTreeSet<Run> = wanted.iter().flat_map(|it| (it.runs)()).collect();
-    let made = on_node(settings, step, |node, step| {
-        let measured = node.measure(&runs, step)?;
+    let made = on_node(settings, |node| {
+        let measured = node.measure(&runs)?;
         Ok(wanted.iter().map(|it| (it.draw)(&measured)).collect())
     });
     repeated.add(&wanted.iter().map(|it| it.name).collect::<Vec<_>>(), made);

@@ -22,26 +22,19 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     EXPERIMENTS.iter().map(|it| it.name).chain([eviction::NAME])
 }
 
-pub(super) fn run(
-    settings: &Settings,
-    is_wanted: &dyn Fn(&str) -> bool,
-    step: &mut dyn FnMut(&str),
-    repeated: &mut Repeated,
-) {
+pub(super) fn run(settings: &Settings, is_wanted: &dyn Fn(&str) -> bool, repeated: &mut Repeated) {
     let wanted = EXPERIMENTS.iter().filter(|it| is_wanted(it.name) && has(settings.extent, it));
     let wanted: Vec<_> = wanted.collect();
     if !wanted.is_empty() {
         let few = GROUND.settings(settings);
-        let made = on_stage(&few, DISK, GROUND.copies, step, |stage, step| {
-            let repeat = |it: &&Experiment| {
-                stage.repeat(|stage, step| loading::figure(stage, it, step), step)
-            };
+        let made = on_stage(&few, DISK, GROUND.copies, |stage| {
+            let repeat = |it: &&Experiment| stage.repeat(|stage| loading::figure(stage, it));
             wanted.iter().map(repeat).collect()
         });
         repeated.add(&wanted.iter().map(|it| it.name).collect::<Vec<_>>(), made);
     }
     if is_wanted(eviction::NAME) {
-        repeated.figures.push(eviction::figure(settings.extent, step));
+        repeated.figures.push(eviction::figure(settings.extent));
     }
 }
 

@@ -16,10 +16,10 @@ pub(super) const FIGURES: OnStage = OnStage {
     // Ratios need no more photographs, and each figure has turns of many sides.
     ground: Ground { disk: DISK, copies: 8, photographs: 480, photographs_quick: 240 },
     figures: &[
-        (&[slow::NAME], |stage, step| Ok(vec![slow::figure(stage, step)?])),
-        (&[form::NAME], |stage, step| Ok(vec![form::figure(stage, step)?])),
-        (&[loss::NAME], |stage, step| Ok(vec![loss::figure(stage, step)?])),
-        (&[clock::NAME], |stage, step| Ok(vec![clock::figure(stage, step)?])),
-        (&[round_trips::NAME], |stage, step| Ok(vec![round_trips::figure(stage, step)?])),
+        (&[slow::NAME], |stage| Ok(vec![slow::figure(stage)?])),
+        (&[form::NAME], |stage| Ok(vec![form::figure(stage)?])),
+        (&[loss::NAME], |stage| Ok(vec![loss::figure(stage)?])),
+        (&[clock::NAME], |stage| Ok(vec![clock::figure(stage)?])),
+        (&[round_trips::NAME], |stage| Ok(vec![round_trips::figure(stage)?])),
     ],
 };

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Runs what one figure or several show.
-pub(super) type Repeat = fn(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Figure>>;
+pub(super) type Repeat = fn(&mut Stage<'_>) -> anyhow::Result<Vec<Figure>>;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ground {
@@ -86,7 +86,6 @@ impl OnStage {
         &self,
         settings: &Settings,
         is_wanted: &dyn Fn(&str) -> bool,
-        step: &mut dyn FnMut(&str),
         repeated: &mut Repeated,
     ) {
         let Self { ground, figures } = self;
@@ -96,9 +95,9 @@ impl OnStage {
             return;
         }
         let settings = ground.settings(settings);
-        let made = on_stage(&settings, ground.disk, ground.copies, step, |stage, step| {
+        let made = on_stage(&settings, ground.disk, ground.copies, |stage| {
             for (names, repeat) in &wanted {
-                let mut made = repeat(stage, step);
+                let mut made = repeat(stage);
                 let predictions = stage.take_predictions();
                 if let Ok(figures) = &mut made {
                     figures.retain(|figure| is_wanted(&figure.name));

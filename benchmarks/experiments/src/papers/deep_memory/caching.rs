@@ -53,14 +53,14 @@ const STAGED: u32 = 3;
 const PREFETCHED: u32 = 8;
 
 /// Bytes a second from the second epoch on, without steps, from a disk and storage as fast as the paper's.
-pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+pub(super) fn figure(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
     stage.limit_disk(PAPERS_DISK)?;
-    let figure = rates(stage, step);
+    let figure = rates(stage);
     stage.limit_disk(DISK)?;
     figure
 }
 
-fn rates(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+fn rates(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
     let (data, megabytes) = (stage.photographs(), stage.megabytes());
     let variants = match stage.settings.extent {
         Extent::Full => VARIANTS.to_vec(),
@@ -70,7 +70,7 @@ fn rates(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Fi
     let along = Along::Groups(variants.iter().map(|it| it.0.to_owned()).collect());
     let rows = vec![("tierfeed".to_owned(), sides)];
     let rate = |trained: &Trained| megabytes / trained.epoch_s(1);
-    let chart = stage.chart(("", "MB/s from the second epoch on"), along, rows, rate, step)?;
+    let chart = stage.chart(("", "MB/s from the second epoch on"), along, rows, rate)?;
     let of = |name: &str| {
         let at = variants.iter().position(|it| it.0 == name)?;
         chart.series[0].values[at]

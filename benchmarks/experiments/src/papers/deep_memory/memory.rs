@@ -2,6 +2,8 @@
 
 use tierfeed_core::units::Bytes;
 
+use tierfeed_harness::output::step;
+
 use super::{DISK, environment::for_page_cache};
 use crate::{
     claim::{falls, no_slower},
@@ -25,7 +27,7 @@ const TF_DATA: (&str, &str) = ("tf.data", "tf.data");
 const DATA_LOADER: (&str, &str) = ("dataloader", "DataLoader");
 const OURS: (&str, &str) = ("tierfeed", "tierfeed");
 
-pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+pub(super) fn figure(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
     let data = stage.photographs();
     let loaders = match stage.settings.extent {
         Extent::Full => vec![TF_DATA, OURS],
@@ -57,12 +59,12 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
     let along = Along::Positions(MEMORY.iter().map(|it| f64::from(*it)).collect());
     let total = format!("total time of {EPOCHS} epochs, s");
     let axes = ("memory for data, % of the dataset", total.as_str());
-    let chart = stage.chart(axes, along, rows, Trained::total_s, step)?;
+    let chart = stage.chart(axes, along, rows, Trained::total_s)?;
     let mut headlines: Vec<_> = chart.series.iter().filter_map(claim).collect();
     let mut charts = vec![chart];
     if stage.settings.extent == Extent::Full {
         let sides = [DATA_LOADER, OURS].map(|loader| side(stage, loader, HOG));
-        let hogged = beside_hog(stage, &sides, step)?;
+        let hogged = beside_hog(stage, &sides)?;
         headlines.extend(no_slower(
             "total time beside a hog, against DataLoader",
             hogged[1],
@@ -84,11 +86,7 @@ fn claim(series: &Series) -> Option<Headline> {
 const DECODES: &str = "two workers decode for longer than the disk reads, so memory that saves reads saves little time";
 
 /// The total time of each side beside a hog, in turns.
-fn beside_hog(
-    stage: &mut Stage<'_>,
-    sides: &[Side<'_>; 2],
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<[Option<Value>; 2]> {
+fn beside_hog(stage: &mut Stage<'_>, sides: &[Side<'_>; 2]) -> anyhow::Result<[Option<Value>; 2]> {
     let take = stage.percent(u64::from(HOG));
     let mut turns = [Vec::new(), Vec::new()];
     for round in 1..=stage.settings.rounds {

@@ -46,7 +46,7 @@ struct Row {
     copied_s: Option<Value>,
 }
 
-pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+pub(super) fn figure(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
     let wanted = match stage.settings.extent {
         Extent::Full => {
             let peers = [Constrained, CxlAsMemory, CxlAsStorage].map(|it| (DATA_LOADER, it));
@@ -73,7 +73,7 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
                 },
             })
             .collect();
-        let turns = stage.turns(&sides, step)?;
+        let turns = stage.turns(&sides)?;
         let rows = wanted.iter().zip(&turns).map(|(&((_, loader), environment), turns)| {
             let [first_s, all_s] =
                 [|it: &Trained| it.seconds[0], Trained::total_s].map(|seconds| {

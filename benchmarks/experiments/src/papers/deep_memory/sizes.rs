@@ -25,7 +25,7 @@ const ENDS: [u32; 2] = [PERCENT[0], PERCENT[2]];
 const BATCH_SIZES: [u32; 2] = [8, 32];
 
 /// Time against CXL memory beside main memory for a tenth.
-pub(super) fn cxl(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+pub(super) fn cxl(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
     let data = stage.photographs();
     let main = memory_for(stage, 10, &data, BATCH)?;
     let percent = match stage.settings.extent {
@@ -42,7 +42,7 @@ pub(super) fn cxl(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::
     let along = along(&percent);
     let axes = ("CXL memory, % of the dataset", "total time of 3 epochs, s");
     let rows = vec![("tierfeed".to_owned(), sides)];
-    let chart = stage.chart(axes, along, rows, Trained::total_s, step)?;
+    let chart = stage.chart(axes, along, rows, Trained::total_s)?;
     let headline = claim("total time, CXL memory", &chart.series[0]);
     Ok(Figure {
         number: "Figure 10".to_owned(),
@@ -58,7 +58,7 @@ pub(super) fn cxl(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::
 }
 
 /// Time against buffers, with a small and a large batch; as many samples a second are computed with all.
-pub(super) fn batches(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+pub(super) fn batches(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
     let data = stage.photographs();
     let batch_sizes = match stage.settings.extent {
         Extent::Full => BATCH_SIZES.to_vec(),
@@ -77,7 +77,7 @@ pub(super) fn batches(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyh
     }
     let along = along(&ENDS);
     let axes = ("main memory, % of the dataset", "total time of 3 epochs, s");
-    let chart = stage.chart(axes, along, rows, Trained::total_s, step)?;
+    let chart = stage.chart(axes, along, rows, Trained::total_s)?;
     let headlines = chart.series.iter();
     let headlines =
         headlines.filter_map(|it| claim(&format!("total time, {}, buffers", it.name), it));

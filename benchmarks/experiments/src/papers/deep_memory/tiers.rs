@@ -9,6 +9,8 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
+use tierfeed_harness::output::step;
+
 use crate::{
     figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value, Verdict},
     stage::{Extent, Stage},
@@ -60,10 +62,7 @@ impl Estimate {
 
 /// A quick run has none: a probe takes half a minute, and shows nothing of tierfeed that a change could
 /// break.
-pub(super) fn figures(
-    stage: &mut Stage<'_>,
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn figures(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
     if stage.settings.extent == Extent::Quick {
         return Ok(Vec::new());
     }

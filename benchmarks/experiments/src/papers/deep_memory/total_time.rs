@@ -152,12 +152,9 @@ fn decoded(totals: &[Total], environment: Environment, decoder: Decoder) -> Opti
     totals.iter().find(|it| it.environment == environment && it.decoder == decoder).copied()
 }
 
-pub(super) fn figures(
-    stage: &mut Stage<'_>,
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn figures(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
     on_ram_disk(stage, |stage, ram_disk| {
-        let times = measure(stage, ram_disk, step)?;
+        let times = measure(stage, ram_disk)?;
         let shown = NAMES.iter().zip(&SHOWN);
         let copy_s = ram_disk.copy_s();
         Ok(shown.map(|(name, it)| figure(stage, name, it, &times, copy_s)).collect())
@@ -165,11 +162,7 @@ pub(super) fn figures(
 }
 
 /// All models, one after the other: the turns of all loaders and environments of one alternate.
-fn measure(
-    stage: &mut Stage<'_>,
-    ram_disk: &RamDisk<'_>,
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Times>> {
+fn measure(stage: &mut Stage<'_>, ram_disk: &RamDisk<'_>) -> anyhow::Result<Vec<Times>> {
     let on_disk = stage.photographs();
     let mut times: Vec<Times> = Vec::new();
     let (models, loaders) = trained(stage.settings.extent);
@@ -179,7 +172,7 @@ fn measure(
             let data = if place.environment.is_on_ram_disk() { ram_disk.path } else { &on_disk };
             side(stage, *place, model, data)
         });
-        let turns = stage.turns(&sides.collect::<Vec<_>>(), step)?;
+        let turns = stage.turns(&sides.collect::<Vec<_>>())?;
         let totals = places.iter().zip(&turns).map(|(place, turns)| {
             let Place { loader, environment, decoder } = *place;
             let without_copy = value(turns, Trained::total_s);

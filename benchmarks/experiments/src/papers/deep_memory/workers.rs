@@ -27,12 +27,12 @@ const CXL: u64 = 50;
 const LOADERS: [(&str, &str); 2] =
     [("dataloader", "constrained memory, DataLoader"), ("tierfeed", "tierfeed")];
 
-pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+pub(super) fn figure(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
     let workers = match stage.settings.extent {
         Extent::Full => &WORKERS[..],
         Extent::Quick => &WORKERS_QUICK[..],
     };
-    let mut times = measure(stage, workers, step)?;
+    let mut times = measure(stage, workers)?;
     stage.disk.limit(super::DISK)?;
     let ours = times.split_off(workers.len());
     let compared = workers.iter().zip(times.iter().zip(&ours));
@@ -84,11 +84,7 @@ fn counted(workers: u32) -> String {
 }
 
 /// Total times, of each loader with all numbers of workers.
-fn measure(
-    stage: &mut Stage<'_>,
-    workers: &[u32],
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Option<Value>>> {
+fn measure(stage: &mut Stage<'_>, workers: &[u32]) -> anyhow::Result<Vec<Option<Value>>> {
     let most = usize::try_from(workers.iter().copied().max().unwrap_or(1))?;
     on_nodes(stage, most, DISK, |nodes| {
         let data = nodes.photographs();
@@ -110,7 +106,7 @@ fn measure(
             },
         };
         let sides = LOADERS.iter().flat_map(|loader| workers.iter().map(|it| side(*loader, *it)));
-        let turns = nodes.turns(&sides.collect::<Vec<_>>(), step)?;
+        let turns = nodes.turns(&sides.collect::<Vec<_>>())?;
         let total =
             |turns: &Vec<_>| Value::of(&turns.iter().map(Ranked::total_s).collect::<Vec<_>>());
         Ok(turns.iter().map(total).collect::<Vec<_>>())

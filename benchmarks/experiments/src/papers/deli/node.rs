@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_harness::{
     files,
+    output::step,
     slow_disk::{SlowDisk, on_slow_disk},
 };
 
@@ -56,8 +57,7 @@ const SOME: &str = "some";
 /// Makes samples, a disk and a bucket that hold them, runs `experiment`, and removes all.
 pub(super) fn on_node<T>(
     settings: &Settings,
-    step: &mut dyn FnMut(&str),
-    experiment: impl FnOnce(&mut Node<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<T>,
+    experiment: impl FnOnce(&mut Node<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     files::in_folder(&settings.folder, |folder| {
         let trainer = Trainer::new(&settings.python, &settings.tierfeed, folder)?;
@@ -78,7 +78,7 @@ pub(super) fn on_node<T>(
             write(disk.path(), ALL, NODES * SAMPLES)?;
             write(disk.path(), SOME, STOPWATCH)?;
             disk.limit(DISK)?;
-            experiment(&mut Node { settings, trainer, disk, bucket, latency }, step)
+            experiment(&mut Node { settings, trainer, disk, bucket, latency })
         })
     })
 }
@@ -93,11 +93,7 @@ fn write(folder: &Path, name: &str, count: u32) -> anyhow::Result<()> {
 
 impl Node<'_> {
     /// The turns of all runs, which alternate, with a stopwatch in each round.
-    pub(super) fn measure(
-        &self,
-        runs: &BTreeSet<Run>,
-        step: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Measured> {
+    pub(super) fn measure(&self, runs: &BTreeSet<Run>) -> anyhow::Result<Measured> {
         let mut measured = Measured { latency: self.latency, ..Measured::default() };
         let rounds = self.settings.rounds;
         for round in 1..=rounds {

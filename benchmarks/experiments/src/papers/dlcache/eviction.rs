@@ -15,12 +15,12 @@ const BASELINES: [(&str, &str); 5] =
 const THEIRS: (&str, &str) = ("dlcache", "CLRFU");
 const OURS: (&str, &str) = ("tierfeed", "tierfeed");
 
-pub(super) fn figure(extent: Extent, step: &mut dyn FnMut(&str)) -> Figure {
+pub(super) fn figure(extent: Extent) -> Figure {
     let patterns = match extent {
         Extent::Full => Patterns::Paper,
         Extent::Quick => Patterns::Quick,
     };
-    let outcome = dlcache::run(&Chunks::generated(), patterns, step);
+    let outcome = dlcache::replayed(&Chunks::generated(), patterns);
     let of = |policy| mean(&outcome, policy);
     let best = BASELINES.into_iter().filter_map(of).min_by(|a, b| a.median.total_cmp(&b.median));
     let headlines = [

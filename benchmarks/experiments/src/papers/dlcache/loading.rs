@@ -13,6 +13,8 @@ use anyhow::Context as _;
 use serde_json::{Value as Json, json};
 use tierfeed_core::units::Bytes;
 
+use tierfeed_harness::output::step;
+
 use super::DISK;
 use crate::{
     claim::times_as_much,
@@ -101,11 +103,7 @@ pub(super) const EXPERIMENTS: [Experiment; 4] = [
     },
 ];
 
-pub(super) fn figure(
-    stage: &mut Stage<'_>,
-    experiment: &Experiment,
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Figure> {
+pub(super) fn figure(stage: &mut Stage<'_>, experiment: &Experiment) -> anyhow::Result<Figure> {
     let data = experiment.samples.made(stage)?;
     let (theirs, ours) = (experiment.data_loader(&data), experiment.tierfeed(&data)?);
     step(&format!("{}: a batch of DataLoader", experiment.number));
@@ -114,7 +112,7 @@ pub(super) fn figure(
     let steps = stage.settings.photographs as usize / BATCH as usize / STEPS.len();
     let phases = json!({ "steps": steps, "steps_s": steps_s });
     let sides = [theirs, ours].map(|side| in_phases(side, &phases));
-    let turns = stage.turns(&sides, step)?;
+    let turns = stage.turns(&sides)?;
     let ready_s = shortest_wait(&turns[0]).context("DataLoader waited for no batch")?;
     let waits: Vec<Waits> = turns.iter().map(|turns| Waits::of(turns, ready_s)).collect();
     let workers = experiment.workers.count();

@@ -5,6 +5,8 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::json;
 
+use tierfeed_harness::output::step;
+
 use crate::{
     figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value, Verdict},
     stage::{Extent, Settings, Stage},
@@ -29,10 +31,7 @@ struct Learned {
     accuracies: Vec<f64>,
 }
 
-pub(super) fn figures(
-    stage: &mut Stage<'_>,
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn figures(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
     let (images, epochs) = match stage.settings.extent {
         Extent::Full => (5000_u32, 8_u32),
         Extent::Quick => (1000, 2),

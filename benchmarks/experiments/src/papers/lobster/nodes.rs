@@ -62,10 +62,7 @@ const SAVED: [(System, f64); 3] = [(DATA_LOADER, 0.352), (DALI, 0.258), (NOPFS, 
 /// The ranks of figure 3: two on one node, the third on another.
 const RANKS: [&str; 3] = ["node 0, rank 0", "node 0, rank 1", "node 1, rank 2"];
 
-pub(super) fn figures(
-    stage: &mut Stage<'_>,
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn figures(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
     let extent = stage.settings.extent;
     let systems = match extent {
         Extent::Full => &SYSTEMS[..],
@@ -74,7 +71,7 @@ pub(super) fn figures(
     let mut measured = |setting: &Setting| {
         on_nodes(stage, usize::try_from(setting.nodes)?, setting.disk, |nodes| {
             Ok(OfNodes {
-                all: measure(nodes, setting, systems, step)?,
+                all: measure(nodes, setting, systems)?,
                 setting: setting.described(nodes),
                 step_s: setting.step_s(nodes),
                 stopwatch: nodes.stopwatch.clone(),

@@ -117,10 +117,7 @@ impl Model {
     }
 }
 
-pub(super) fn figures(
-    stage: &mut Stage<'_>,
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn figures(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
     let sides: &[&[System]] = match stage.settings.extent {
         Extent::Full => &[&SYSTEMS, &COMPARED],
         Extent::Quick => &[&TELLING],
@@ -134,7 +131,7 @@ pub(super) fn figures(
                 disk: DISK,
                 compute_to_load,
             };
-            let all = measure(nodes, &setting, systems, step)?;
+            let all = measure(nodes, &setting, systems)?;
             let (setting, stopwatch) = (setting.described(nodes), nodes.stopwatch.clone());
             Ok(Model { name, setting, stopwatch, all })
         };

@@ -9,6 +9,8 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
+use tierfeed_harness::output::step;
+
 use super::systems::described;
 use crate::{
     claim::at_least,
@@ -34,10 +36,7 @@ const COUNTED: u32 = 12;
 /// Upper ends of the bars, in steps; the last has none.
 const BARS: [u32; 6] = [500, 1_000, 2_000, 3_000, 4_000, 5_000];
 
-pub(super) fn figures(
-    stage: &mut Stage<'_>,
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn figures(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
     step("the order of a node");
     let distances = distances(&order_of_node_0(stage)?)?;
     let longer = |steps: u32| share(&distances, |distance| distance > steps);
@@ -75,7 +74,7 @@ pub(super) fn figures(
     }])
 }
 
-/// The output of `tierfeed plan --dump`: a line for each batch, with epoch, step, rank and samples.
+/// The output of `tierfeed plan --dump`: a line for each batch, with epoch, rank and samples.
 fn order_of_node_0(stage: &Stage<'_>) -> anyhow::Result<String> {
     let job = stage.trainer.folder().join("order.json");
     let text = json!({

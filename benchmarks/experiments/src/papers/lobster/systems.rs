@@ -134,7 +134,6 @@ pub(super) fn measure(
     nodes: &mut Nodes<'_>,
     setting: &Setting,
     systems: &[System],
-    step: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Measured>> {
     let (data, step_s) = (nodes.photographs(), setting.step_s(nodes));
     let side = |system: &System| Side {
@@ -160,7 +159,7 @@ pub(super) fn measure(
         },
     };
     let sides: Vec<_> = systems.iter().map(side).collect();
-    let turns = nodes.turns(&sides, step)?;
+    let turns = nodes.turns(&sides)?;
     let of_system =
         |(system, turns): (&System, Vec<Ranked>)| figures(nodes, setting, *system, turns);
     Ok(systems.iter().zip(turns).map(of_system).collect())

@@ -24,10 +24,7 @@ const LOADERS: [(&str, &str); 3] = [
     ("tierfeed", "tierfeed, threads"),
 ];
 
-pub(super) fn figures(
-    stage: &mut Stage<'_>,
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn figures(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
     let data = stage.photographs();
     let images = f64::from(stage.settings.photographs);
     // Samples are kept as they are stored, so that each epoch decodes them.
@@ -57,7 +54,7 @@ pub(super) fn figures(
     let along = Along::Positions(threads.iter().copied().map(f64::from).collect());
     let axes = ("preprocessing threads or workers", "images/s from the second epoch on");
     let rate = |trained: &Trained| images / trained.epoch_s(1);
-    let chart = stage.chart(axes, along, rows.to_vec(), rate, step)?;
+    let chart = stage.chart(axes, along, rows.to_vec(), rate)?;
     Ok(vec![Figure {
         setting: format!(
             "{} photographs ({}) in memory, decoded and cropped; nothing is computed. The paper has its peak at 6 \

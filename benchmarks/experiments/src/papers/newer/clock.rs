@@ -34,7 +34,7 @@ const LOADERS: [(&str, &str); 3] = [
 ];
 const OURS: usize = 2;
 
-pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+pub(super) fn figure(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
     let data = stage.disk.path().join("shared");
     for time in 0..TIMES {
         copy_below(&stage.made, &data.join(time.to_string()))?;
@@ -43,7 +43,7 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
     let local = stage.made.with_file_name("local");
     let copy = stage.made.with_file_name("copy");
     let sides = LOADERS.map(|loader| side(dataset, &data, &copy, &local, loader));
-    let turns = stage.turns(&sides, step)?;
+    let turns = stage.turns(&sides)?;
     let total: Vec<_> = turns.iter().map(|it| value(it, |trained| trained.job_s)).collect();
     let against = |theirs: usize| {
         let what = format!("time of the job, against {}", LOADERS[theirs].1);

@@ -37,7 +37,7 @@ const STORED: usize = 1;
 const DECODED: usize = 2;
 const AUTO: usize = 3;
 
-pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+pub(super) fn figure(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
     let data = stage.photographs();
     let side = |percent: u64, (name, loader, form): (&str, &'static str, &str)| {
         let share = stage.percent(percent);
@@ -65,7 +65,7 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
     };
     let sides = memory.iter().flat_map(|percent| SIDES.map(|it| side(*percent, it)));
     let sides: Vec<_> = sides.collect();
-    let turns = stage.turns(&sides, step)?;
+    let turns = stage.turns(&sides)?;
     let seconds: Vec<_> = turns.iter().map(|it| value(it, |trained| trained.epoch_s(1))).collect();
     let by_memory: Vec<_> = memory.iter().copied().zip(seconds.chunks(SIDES.len())).collect();
     let headlines = by_memory.iter().flat_map(|(percent, seconds)| headlines(*percent, seconds));

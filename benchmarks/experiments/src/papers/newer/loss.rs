@@ -46,7 +46,7 @@ const SIDES: [(&str, &str, i32, u64); 4] = [
 const CACHED_ANEW: usize = 0;
 const NOT_CACHED: usize = 1;
 
-pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+pub(super) fn figure(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
     let (data, made) = (stage.photographs(), stage.made.display().to_string());
     let dataset = stage.dataset;
     let side = |(name, policy, lost, percent): (&str, &str, i32, u64)| {
@@ -80,7 +80,7 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
         Extent::Full => SIDES.map(side).into(),
         Extent::Quick => [SIDES[CACHED_ANEW], SIDES[NOT_CACHED]].map(side).into(),
     };
-    let turns = stage.turns(&sides, step)?;
+    let turns = stage.turns(&sides)?;
     Ok(Figure {
         setting: format!(
             "Bytes of {} photographs ({}) on a disk of {DISK} that {NODES} nodes on this host share; each has one rank \

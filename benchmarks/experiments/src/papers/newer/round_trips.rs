@@ -2,6 +2,8 @@
 
 use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 
+use tierfeed_harness::output::step;
+
 use crate::{
     bucket::{Bucket, Pace},
     claim::{times_as_fast, times_as_much},
@@ -30,7 +32,7 @@ const LOADERS: [(&str, &str, u32); 4] = [
     ("SPDL, 16 readers, obstore", "spdl", 2),
 ];
 
-pub(super) fn figure(stage: &Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+pub(super) fn figure(stage: &Stage<'_>) -> anyhow::Result<Figure> {
     let round_trips = match stage.settings.extent {
         Extent::Full => ROUND_TRIPS_MS.to_vec(),
         Extent::Quick => vec![ROUND_TRIPS_MS[0], ROUND_TRIPS_MS[2]],

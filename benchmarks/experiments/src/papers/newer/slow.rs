@@ -2,6 +2,8 @@
 
 use tierfeed_core::units::Bytes;
 
+use tierfeed_harness::output::step;
+
 use crate::{
     claim::{at_least, times_as_much},
     figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value},
@@ -39,7 +41,7 @@ const LOADERS: [(&str, &str); 3] = [
 ];
 const OURS: usize = 2;
 
-pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+pub(super) fn figure(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
     let data = stage.disk.path().join("with-slow");
     let count = stage.settings.photographs / SLOW_OF;
     step(&format!("{count} photographs that are slow to decode"));
@@ -60,7 +62,7 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
             job: job(Bytes(bytes.0 * 5 / 4 + STAGING.0), &[]),
         },
     };
-    let turns = stage.turns(&LOADERS.map(side), step)?;
+    let turns = stage.turns(&LOADERS.map(side))?;
     let of = |figure: &dyn Fn(&Trained) -> f64| -> Vec<Option<Value>> {
         turns.iter().map(|it| value(it, figure)).collect()
     };
