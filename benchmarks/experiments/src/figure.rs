@@ -150,7 +150,36 @@ impl Figure {
     }
 }
 
+impl Along {
+    pub(crate) fn groups<const N: usize>(names: [&str; N]) -> Self {
+        Self::Groups(names.map(str::to_owned).to_vec())
+    }
+}
+
+impl Series {
+    pub(crate) fn published(name: impl Into<String>, values: Vec<Option<Value>>) -> Self {
+        Self { name: name.into(), source: Source::Published, values }
+    }
+
+    pub(crate) fn measured(name: impl Into<String>, values: Vec<Option<Value>>) -> Self {
+        Self { name: name.into(), source: Source::Measured, values }
+    }
+
+    pub(crate) fn simulated(name: impl Into<String>, values: Vec<Option<Value>>) -> Self {
+        Self { name: name.into(), source: Source::Simulated, values }
+    }
+}
+
 impl Chart {
+    /// A chart without a title, as that of a figure that has one only.
+    pub(crate) fn new(x: &str, y: &str, along: Along, series: Vec<Series>) -> Self {
+        Self { title: String::new(), x: x.to_owned(), y: y.to_owned(), along, series }
+    }
+
+    pub(crate) fn titled(self, title: &str) -> Self {
+        Self { title: title.to_owned(), ..self }
+    }
+
     /// Without groups and series that have no value at all; `None` if nothing is left. Positions all stay: curves show
     /// their gaps.
     pub(crate) fn filled(mut self) -> Option<Self> {

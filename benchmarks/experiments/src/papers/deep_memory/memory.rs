@@ -7,7 +7,7 @@ use tierfeed_harness::output::step;
 use super::{DISK, environment::for_page_cache};
 use crate::{
     claim::{falls, no_slower},
-    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value},
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Value},
     stage::{BATCH, Extent, STAGING, Side, Stage, job, value},
     training::{Trained, Training},
 };
@@ -102,18 +102,14 @@ fn beside_hog(stage: &mut Stage<'_>, sides: &[Side<'_>; 2]) -> anyhow::Result<[O
 }
 
 fn hogged_chart(hogged: &[Option<Value>; 2]) -> Chart {
-    let series = |(name, value): (&str, &Option<Value>)| Series {
-        name: name.to_owned(),
-        source: Source::Measured,
-        values: vec![*value],
-    };
-    Chart {
-        title: "beside a hog that takes half".to_owned(),
-        x: String::new(),
-        y: format!("total time of {EPOCHS} epochs, s"),
-        along: Along::Groups(vec![format!("memory for {} %, {HOG} % taken", 2 * HOG)]),
-        series: [DATA_LOADER.1, OURS.1].into_iter().zip(hogged).map(series).collect(),
-    }
+    let series = |(name, value): (&str, &Option<Value>)| Series::measured(name, vec![*value]);
+    Chart::new(
+        "",
+        &format!("total time of {EPOCHS} epochs, s"),
+        Along::Groups(vec![format!("memory for {} %, {HOG} % taken", 2 * HOG)]),
+        [DATA_LOADER.1, OURS.1].into_iter().zip(hogged).map(series).collect(),
+    )
+    .titled("beside a hog that takes half")
 }
 
 fn described(stage: &Stage<'_>, charts: Vec<Chart>, headlines: Vec<Headline>) -> Figure {

@@ -136,16 +136,15 @@ fn chart(rows: &[Row]) -> Chart {
         environment => format!("{}, {}", row.loader, environment.name()),
     };
     let series = |name: String, values| Series { name, source: Source::Measured, values };
-    Chart {
-        title: String::new(),
-        x: "environment".to_owned(),
-        y: "time, s".to_owned(),
-        along: Along::Groups(rows.iter().map(name).collect()),
-        series: vec![
+    Chart::new(
+        "environment",
+        "time, s",
+        Along::Groups(rows.iter().map(name).collect()),
+        vec![
             series("first pass".to_owned(), rows.iter().map(|it| it.first_s).collect()),
             series(format!("{PASSES} passes"), rows.iter().map(|it| it.all_s).collect()),
         ],
-    }
+    )
 }
 
 /// The reason why one pass can gain no more.

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tierfeed_harness::output::step;
 
 use crate::{
-    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value, Verdict},
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Value, Verdict},
     stage::{Extent, Stage},
 };
 
@@ -85,18 +85,16 @@ fn figure(probe: &Probe) -> Figure {
     let mut threads: Vec<u32> = probe.pairs.iter().flat_map(Pair::threads).collect();
     threads.sort_unstable();
     threads.dedup();
-    let series = probe.pairs.iter().map(|pair| Series {
-        name: pair.name(),
-        source: Source::Measured,
-        values: threads.iter().map(|it| pair.triad(*it)).collect(),
+    let series = probe.pairs.iter().map(|pair| {
+        Series::measured(pair.name(), threads.iter().map(|it| pair.triad(*it)).collect())
     });
-    let chart = Chart {
-        title: "STREAM triad".to_owned(),
-        x: "threads".to_owned(),
-        y: "GB/s".to_owned(),
-        along: Along::Positions(threads.iter().map(|it| f64::from(*it)).collect()),
-        series: series.collect(),
-    };
+    let chart = Chart::new(
+        "threads",
+        "GB/s",
+        Along::Positions(threads.iter().map(|it| f64::from(*it)).collect()),
+        series.collect(),
+    )
+    .titled("STREAM triad");
     let is_one_node = probe.pairs.iter().all(Pair::is_near);
     let one_node = "this machine has one memory node: what is far is emulated in all other figures by a tier that \
                     waits 350 ns an access and passes 20 GB/s, which a probe states and does not measure";

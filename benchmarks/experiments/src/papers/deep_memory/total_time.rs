@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     claim::less_time,
-    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value},
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Value},
     stage::{BATCH, Extent, Side, Stage, value},
     training::{Trained, Training},
 };
@@ -294,18 +294,19 @@ fn figure(stage: &Stage<'_>, name: &str, shown: &Shown, times: &[Times], copy_s:
 
 /// Leaves out environments in which no model was trained with this loader.
 fn chart(shown: &Shown, times: &Times) -> Option<Chart> {
-    let series = times.models.iter().map(|(model, totals)| Series {
-        name: model.name(),
-        source: Source::Measured,
-        values: shown.environments.iter().map(|it| of(totals, *it)?.with_copy).collect(),
+    let series = times.models.iter().map(|(model, totals)| {
+        Series::measured(
+            model.name(),
+            shown.environments.iter().map(|it| of(totals, *it)?.with_copy).collect(),
+        )
     });
-    let chart = Chart {
-        title: times.loader.to_owned(),
-        x: "environment".to_owned(),
-        y: format!("total time of {EPOCHS} epochs, s"),
-        along: Along::Groups(shown.environments.iter().map(|it| it.name().to_owned()).collect()),
-        series: series.collect(),
-    };
+    let chart = Chart::new(
+        "environment",
+        &format!("total time of {EPOCHS} epochs, s"),
+        Along::Groups(shown.environments.iter().map(|it| it.name().to_owned()).collect()),
+        series.collect(),
+    )
+    .titled(times.loader);
     chart.filled()
 }
 

@@ -5,7 +5,7 @@ use tierfeed_core::units::{Bytes, BytesPerSecond};
 
 use crate::{
     claim::{falls, times_as_much},
-    figure::{Along, Chart, Figure, Paper, Series, Source, Value},
+    figure::{Along, Chart, Figure, Paper, Series, Value},
     ranks::{Ranked, Side, on_nodes},
     stage::{Extent, Stage, cxl_memory},
     training::Training,
@@ -45,11 +45,10 @@ pub(super) fn figure(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
     // Of times, the other way round.
     let linear = times_as_much(&what, f64::from(last), ours[0], ours[ours.len() - 1]);
     let linear = linear.map(|it| it.because("the nodes share the two cores of this host"));
-    let measured = LOADERS.iter().zip([&times, &ours]).map(|((_, name), values)| Series {
-        name: (*name).to_owned(),
-        source: Source::Measured,
-        values: values.clone(),
-    });
+    let measured = LOADERS
+        .iter()
+        .zip([&times, &ours])
+        .map(|((_, name), values)| Series::measured(*name, values.clone()));
     Ok(Figure {
         setting: format!(
             "{} photographs ({}) as they are stored, batches of {BATCH}, steps of {:.0} ms that sleep, after each of \
@@ -59,13 +58,12 @@ pub(super) fn figure(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
             stage.dataset,
             STEP_S * 1e3
         ),
-        charts: vec![Chart {
-            title: String::new(),
-            x: "workers".to_owned(),
-            y: format!("total time of {EPOCHS} epochs, s"),
-            along: Along::Positions(workers.iter().copied().map(f64::from).collect()),
-            series: measured.collect(),
-        }],
+        charts: vec![Chart::new(
+            "workers",
+            &format!("total time of {EPOCHS} epochs, s"),
+            Along::Positions(workers.iter().copied().map(f64::from).collect()),
+            measured.collect(),
+        )],
         headlines: linear.into_iter().chain(against).collect(),
         emulated: vec![
             stage.emulated.clone(),

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     claim::at_most,
-    figure::{Along, Chart, Figure, Headline, Series, Source, Value, Verdict},
+    figure::{Along, Chart, Figure, Headline, Series, Value, Verdict},
 };
 
 pub(super) const LINEAR: &str = "deli-4";
@@ -57,18 +57,16 @@ pub(super) fn runs() -> Vec<Run> {
 
 pub(super) fn sizes(measured: &Measured) -> Figure {
     let missed = |turn: &Turn| turn.missed.get(1).copied().unwrap_or(f64::NAN);
-    let mut series = vec![Series {
-        name: "published".to_owned(),
-        source: Source::Published,
-        values: CACHES.map(|it| Some(Value::exactly(100.0 * it.2))).to_vec(),
-    }];
+    let mut series = vec![Series::published(
+        "published",
+        CACHES.map(|it| Some(Value::exactly(100.0 * it.2))).to_vec(),
+    )];
     for (name, reader) in POLICIES {
         let of = |cache| Run::new(Workload::Mnist, reader(cache));
-        series.push(Series {
-            name: name.to_owned(),
-            source: Source::Measured,
-            values: CACHES.map(|it| measured.value(of(it.1), |turn| 100.0 * missed(turn))).to_vec(),
-        });
+        series.push(Series::measured(
+            name,
+            CACHES.map(|it| measured.value(of(it.1), |turn| 100.0 * missed(turn))).to_vec(),
+        ));
     }
     let (size, cache, published) = CACHES[2];
     let ours = measured.value(Run::new(Workload::Mnist, Reader::Gap { cache }), missed);
@@ -135,12 +133,8 @@ pub(super) fn linear(measured: &Measured) -> Figure {
         along.iter().map(at).collect()
     };
     let series = vec![
-        Series {
-            name: "published".to_owned(),
-            source: Source::Published,
-            values: values(&published),
-        },
-        Series { name: "here".to_owned(), source: Source::Measured, values: values(&points) },
+        Series::published("published", values(&published)),
+        Series::measured("here", values(&points)),
     ];
     let headline = line(r_squared(&points));
     let (x, y) =

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     claim::less_time,
-    figure::{Along, Chart, Figure, Series, Source, Value},
+    figure::{Along, Chart, Figure, Series, Value},
 };
 
 pub(super) const NAME: &str = "deli-t2";
@@ -37,15 +37,10 @@ pub(super) fn figure(measured: &Measured) -> Figure {
     let (mut series, mut headlines) = (Vec::new(), Vec::new());
     for (workload, published) in Workload::ALL.into_iter().zip(PUBLISHED) {
         let name = workload.name();
-        series.push(Series {
-            name: format!("{name}, published"),
-            source: Source::Published,
-            values: published
-                .map(|it| Some(Value::exactly(it)))
-                .into_iter()
-                .chain([None])
-                .collect(),
-        });
+        series.push(Series::published(
+            format!("{name}, published"),
+            published.map(|it| Some(Value::exactly(it))).into_iter().chain([None]).collect(),
+        ));
         let bucket = dollars(measured, workload, Reader::Bucket);
         let here = [FIFTY_FIFTY, OURS].map(|reader| dollars(measured, workload, reader));
         let percent = 100.0 * (1.0 - published[1] / published[0]);
@@ -54,14 +49,13 @@ pub(super) fn figure(measured: &Measured) -> Figure {
             let why = "waiting for the bucket costs less than the storage, which no loader changes";
             headlines.extend(less_time(&what, percent, ours, bucket).map(|it| it.because(why)));
         }
-        series.push(Series {
-            name: format!("{name}, here"),
-            source: Source::Measured,
-            values: [bucket].into_iter().chain(here).collect(),
-        });
+        series.push(Series::measured(
+            format!("{name}, here"),
+            [bucket].into_iter().chain(here).collect(),
+        ));
     }
     let groups = ["bucket", "deli, 50/50", "tierfeed (gap)"];
-    let along = Along::Groups(groups.map(str::to_owned).to_vec());
+    let along = Along::groups(groups);
     let y = "two epochs, $".to_owned();
     let chart = Chart { title: String::new(), x: String::new(), y, along, series };
     let blank = blank(measured, NAME, "Table II", "What two epochs cost");

@@ -114,7 +114,7 @@ pub(super) fn fifty_fifty(measured: &Measured) -> Figure {
     let (workload, [full, half]) = WAYS[1];
     let what = "samples missed (here: loading time), 50/50 against a full fetch, CIFAR-10";
     let claim = effect(measured, what, 83.0, workload, half.1, full.1);
-    let along = Along::Groups(["full fetch of 2,048", "50/50"].map(str::to_owned).to_vec());
+    let along = Along::groups(["full fetch of 2,048", "50/50"]);
     let (title, y) = (String::new(), Y.to_owned());
     Figure {
         charts: vec![Chart { title, x: String::new(), y, along, series }],
@@ -137,13 +137,13 @@ fn described(measured: &Measured, name: &str, number: &str, title: &str) -> Figu
 const Y: &str = "loading time, % of the bucket's";
 
 fn swept(measured: &Measured, x: &str, workload: Workload, points: &[Point]) -> Chart {
-    Chart {
-        title: workload.name().to_owned(),
-        x: x.to_owned(),
-        y: Y.to_owned(),
-        along: Along::Positions(points.iter().map(|it| f64::from(it.0)).collect()),
-        series: both(measured, workload, points).to_vec(),
-    }
+    Chart::new(
+        x,
+        Y,
+        Along::Positions(points.iter().map(|it| f64::from(it.0)).collect()),
+        both(measured, workload, points).to_vec(),
+    )
+    .titled(workload.name())
 }
 
 fn both(measured: &Measured, workload: Workload, points: &[Point]) -> [Series; 2] {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     claim::less_time,
-    figure::{Along, Chart, Figure, Headline, Series, Source, Value, Verdict},
+    figure::{Along, Chart, Figure, Headline, Series, Value, Verdict},
 };
 
 pub(super) const NAME: &str = "deli-3";
@@ -53,11 +53,10 @@ pub(super) fn figure(measured: &Measured) -> Figure {
     {
         let name = workload.name();
         let published = published_s.map(|it| Some(Value::exactly(100.0 * it / published_s[1])));
-        series.push(Series {
-            name: format!("{name}, published"),
-            source: Source::Published,
-            values: published.into_iter().chain([None]).collect(),
-        });
+        series.push(Series::published(
+            format!("{name}, published"),
+            published.into_iter().chain([None]).collect(),
+        ));
         let run = |reader| Run::new(workload, reader);
         let runs = [
             Run::baseline(Reader::Disk),
@@ -65,11 +64,10 @@ pub(super) fn figure(measured: &Measured) -> Figure {
             run(FIFTY_FIFTY),
             run(OURS),
         ];
-        series.push(Series {
-            name: format!("{name}, here"),
-            source: Source::Measured,
-            values: runs.map(|run| measured.loading_percent(run)).to_vec(),
-        });
+        series.push(Series::measured(
+            format!("{name}, here"),
+            runs.map(|run| measured.loading_percent(run)).to_vec(),
+        ));
         for (side, reader) in [("deli, 50/50", FIFTY_FIFTY), ("tierfeed", OURS)] {
             let what = format!("loading time against the bucket, {name}, {side}");
             let ours = measured.loading(run(reader));
@@ -78,7 +76,7 @@ pub(super) fn figure(measured: &Measured) -> Figure {
         }
     }
     headlines.extend(against_disk(measured));
-    let along = Along::Groups(sides.map(str::to_owned).to_vec());
+    let along = Along::groups(sides);
     let (title, y) = (String::new(), "loading time, % of the bucket's".to_owned());
     let chart = Chart { title, x: String::new(), y, along, series };
     let blank = blank(measured, NAME, "Figure 3", "Loading time of two epochs, against the bucket");

@@ -5,7 +5,7 @@ use super::{
     measured::Measured,
     setting::{PUBLISHED, Run},
 };
-use crate::figure::{Along, Chart, Figure, Series, Source, Value};
+use crate::figure::{Along, Chart, Figure, Series, Value};
 
 pub(super) const NAME: &str = "deli-t1";
 
@@ -22,20 +22,15 @@ pub(super) fn figure(measured: &Measured) -> Figure {
     let here = sides
         .map(|(_, _, rates)| Value::of(&rates.iter().map(|rate| rate / 1e3).collect::<Vec<_>>()));
     let published = sides.map(|(_, rate, _)| Some(Value::exactly(rate / 1e3)));
-    let chart = Chart {
-        title: String::new(),
-        x: String::new(),
-        y: "kB/s".to_owned(),
-        along: Along::Groups(sides.map(|it| it.0.to_owned()).to_vec()),
-        series: vec![
-            Series {
-                name: "published".to_owned(),
-                source: Source::Published,
-                values: published.to_vec(),
-            },
-            Series { name: "here".to_owned(), source: Source::Measured, values: here.to_vec() },
+    let chart = Chart::new(
+        "",
+        "kB/s",
+        Along::Groups(sides.map(|it| it.0.to_owned()).to_vec()),
+        vec![
+            Series::published("published", published.to_vec()),
+            Series::measured("here", here.to_vec()),
         ],
-    };
+    );
     Figure {
         setting: "Every sample is a file, or an object that a plain GET reads over a connection that stays open. \
                   Latency and rates are set so that this table comes out: it checks the emulation, and claims nothing."

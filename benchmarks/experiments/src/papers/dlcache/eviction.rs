@@ -3,7 +3,7 @@
 use crate::{
     claim::no_slower,
     dlcache::{self, Chunks, Outcome, Patterns},
-    figure::{Along, Chart, Figure, Paper, Series, Source, Value},
+    figure::{Along, Chart, Figure, Paper, Series, Value},
     stage::Extent,
 };
 
@@ -57,11 +57,10 @@ fn mean(outcome: &Outcome, (policy, _): (&str, &str)) -> Option<Value> {
 fn chart(outcome: &Outcome) -> Chart {
     let policies = BASELINES.into_iter().chain([THEIRS, OURS]);
     let values = policies.clone().map(|policy| mean(outcome, policy)).collect();
-    Chart {
-        title: String::new(),
-        x: String::new(),
-        y: "mean time to prepare, s".to_owned(),
-        along: Along::Groups(policies.map(|(_, name)| name.to_owned()).collect()),
-        series: vec![Series { name: "replayed".to_owned(), source: Source::Simulated, values }],
-    }
+    Chart::new(
+        "",
+        "mean time to prepare, s",
+        Along::Groups(policies.map(|(_, name)| name.to_owned()).collect()),
+        vec![Series::simulated("replayed", values)],
+    )
 }

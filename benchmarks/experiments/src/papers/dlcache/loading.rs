@@ -18,7 +18,7 @@ use tierfeed_harness::output::step;
 use super::DISK;
 use crate::{
     claim::times_as_much,
-    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value},
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Value},
     stage::{STAGING, Side, Stage, bytes_below, job, value},
     training::{Trained, Training},
 };
@@ -324,33 +324,31 @@ fn by_step(waits: &[Waits]) -> Chart {
             most: it.most * 1e3,
         })
     };
-    let series = LOADERS.into_iter().zip(waits).map(|(name, waits)| Series {
-        name: name.to_owned(),
-        source: Source::Measured,
-        values: waits.by_step.iter().map(in_ms).collect(),
-    });
-    Chart {
-        title: "Waiting".to_owned(),
-        x: "step, as a part of what DataLoader needs for a batch".to_owned(),
-        y: "a batch is waited for, ms".to_owned(),
-        along: Along::Positions(STEPS.to_vec()),
-        series: series.collect(),
-    }
+    let series = LOADERS
+        .into_iter()
+        .zip(waits)
+        .map(|(name, waits)| Series::measured(name, waits.by_step.iter().map(in_ms).collect()));
+    Chart::new(
+        "step, as a part of what DataLoader needs for a batch",
+        "a batch is waited for, ms",
+        Along::Positions(STEPS.to_vec()),
+        series.collect(),
+    )
+    .titled("Waiting")
 }
 
 fn total(turns: &[Vec<Trained>]) -> Chart {
-    let seconds = Series {
-        name: "all steps".to_owned(),
-        source: Source::Measured,
-        values: turns.iter().map(|turns| value(turns, Trained::total_s)).collect(),
-    };
-    Chart {
-        title: "Time".to_owned(),
-        x: String::new(),
-        y: "time of all steps with their computing, s".to_owned(),
-        along: Along::Groups(LOADERS.map(str::to_owned).to_vec()),
-        series: vec![seconds],
-    }
+    let seconds = Series::measured(
+        "all steps",
+        turns.iter().map(|turns| value(turns, Trained::total_s)).collect(),
+    );
+    Chart::new(
+        "",
+        "time of all steps with their computing, s",
+        Along::groups(LOADERS),
+        vec![seconds],
+    )
+    .titled("Time")
 }
 
 #[cfg(test)]

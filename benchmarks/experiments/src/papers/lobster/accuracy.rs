@@ -8,7 +8,7 @@ use serde_json::json;
 use tierfeed_harness::output::step;
 
 use crate::{
-    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value, Verdict},
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Value, Verdict},
     stage::{Extent, Settings, Stage},
 };
 
@@ -90,19 +90,17 @@ fn figure(settings: &Settings, images: u32, theirs: &Learned, ours: &Learned) ->
 }
 
 fn chart(title: &str, y: &str, theirs: &[f64], ours: &[f64]) -> Chart {
-    let series = |name: &str, values: &[f64]| Series {
-        name: name.to_owned(),
-        source: Source::Measured,
-        values: values.iter().map(|it| Some(Value::exactly(*it))).collect(),
+    let series = |name: &str, values: &[f64]| {
+        Series::measured(name, values.iter().map(|it| Some(Value::exactly(*it))).collect())
     };
     let epochs = (1_u32..).zip(theirs).map(|(epoch, _)| f64::from(epoch));
-    Chart {
-        title: title.to_owned(),
-        x: "epoch".to_owned(),
-        y: y.to_owned(),
-        along: Along::Positions(epochs.collect()),
-        series: vec![series(LOADERS[0].1, theirs), series(LOADERS[1].1, ours)],
-    }
+    Chart::new(
+        "epoch",
+        y,
+        Along::Positions(epochs.collect()),
+        vec![series(LOADERS[0].1, theirs), series(LOADERS[1].1, ours)],
+    )
+    .titled(title)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a count of steps")]

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     claim::{at_least, at_most, fewer_points, times_as_fast},
-    figure::{Along, Chart, Figure, Headline, Series, Source, Value},
+    figure::{Along, Chart, Figure, Headline, Series, Value},
     ranks::{Ranked, on_nodes},
     stage::{Extent, Stage},
 };
@@ -178,39 +178,41 @@ const OBSERVED: &str = "it is an observation of the paper about another loader, 
 
 /// Seconds of an epoch that ranks spend on each part of their steps.
 fn parts(ranked: &Ranked, step_s: f64) -> Chart {
-    let of = |name: &str, seconds: &dyn Fn(&Ranked, usize) -> f64| Series {
-        name: name.to_owned(),
-        source: Source::Measured,
-        values: (0..RANKS.len()).map(|rank| Some(Value::exactly(seconds(ranked, rank)))).collect(),
+    let of = |name: &str, seconds: &dyn Fn(&Ranked, usize) -> f64| {
+        Series::measured(
+            name,
+            (0..RANKS.len()).map(|rank| Some(Value::exactly(seconds(ranked, rank)))).collect(),
+        )
     };
-    Chart {
-        title: "Parts of the second epoch".to_owned(),
-        x: String::new(),
-        y: "seconds".to_owned(),
-        along: Along::Groups(RANKS.map(str::to_owned).to_vec()),
-        series: vec![
+    Chart::new(
+        "",
+        "seconds",
+        Along::groups(RANKS),
+        vec![
             of("waits for its batch", &|it, rank| it.ranks[rank][1].waits.iter().sum()),
             of("computes", &|it, rank| it.ranks[rank][1].waits.iter().map(|_| step_s).sum()),
             of("waits for other ranks", &|it, rank| it.ranks[rank][1].idles.iter().sum()),
         ],
-    }
+    )
+    .titled("Parts of the second epoch")
 }
 
 /// The time that ranks wait for their batches, step by step.
 fn waits(ranked: &Ranked) -> Chart {
     let steps: Vec<_> = (0_u32..).zip(&ranked.ranks[0][1].waits).collect();
-    let series = RANKS.iter().zip(&ranked.ranks).map(|(name, epochs)| Series {
-        name: (*name).to_owned(),
-        source: Source::Measured,
-        values: epochs[1].waits.iter().map(|wait| Some(Value::exactly(*wait))).collect(),
+    let series = RANKS.iter().zip(&ranked.ranks).map(|(name, epochs)| {
+        Series::measured(
+            *name,
+            epochs[1].waits.iter().map(|wait| Some(Value::exactly(*wait))).collect(),
+        )
     });
-    Chart {
-        title: "Waits for batches in the second epoch".to_owned(),
-        x: "step".to_owned(),
-        y: "seconds".to_owned(),
-        along: Along::Positions(steps.iter().map(|(number, _)| f64::from(*number)).collect()),
-        series: series.collect(),
-    }
+    Chart::new(
+        "step",
+        "seconds",
+        Along::Positions(steps.iter().map(|(number, _)| f64::from(*number)).collect()),
+        series.collect(),
+    )
+    .titled("Waits for batches in the second epoch")
 }
 
 fn charts(

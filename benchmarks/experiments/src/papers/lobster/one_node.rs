@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     claim::{at_least, at_most, fewer_points, times_as_fast},
-    figure::{Along, Chart, Figure, Headline, Series, Source, Value},
+    figure::{Along, Chart, Figure, Headline, Series, Value},
     ranks::on_nodes,
     stage::{Extent, Stage},
 };
@@ -202,12 +202,14 @@ fn imbalance(models: &[Model]) -> Figure {
             ))
         })
     });
-    let times = models.iter().map(|model| Chart {
-        title: format!("Time of a step, {}", model.name),
-        x: "percentile".to_owned(),
-        y: "seconds".to_owned(),
-        along: Along::Groups(PERCENTILES.map(|it| it.to_string()).to_vec()),
-        series: model.all.iter().map(step_times).collect(),
+    let times = models.iter().map(|model| {
+        Chart::new(
+            "percentile",
+            "seconds",
+            Along::Groups(PERCENTILES.map(|it| it.to_string()).to_vec()),
+            model.all.iter().map(step_times).collect(),
+        )
+        .titled(&format!("Time of a step, {}", model.name))
     });
     let published = derived("published, of others by what Lobster saves them", &IMBALANCED);
     let steps = of_models("share of steps", models, |_, it| it.imbalanced, Some(published));
@@ -222,11 +224,7 @@ fn imbalance(models: &[Model]) -> Figure {
 }
 
 fn step_times(measured: &Measured) -> Series {
-    Series {
-        name: measured.system.name.to_owned(),
-        source: Source::Measured,
-        values: measured.step_s.clone(),
-    }
+    Series::measured(measured.system.name, measured.step_s.clone())
 }
 
 fn utilisation(models: &[Model]) -> Figure {

@@ -14,7 +14,7 @@ use tierfeed_harness::output::step;
 use super::systems::described;
 use crate::{
     claim::at_least,
-    figure::{Along, Chart, Figure, Series, Source, Value},
+    figure::{Along, Chart, Figure, Series, Value},
     stage::Stage,
 };
 
@@ -49,17 +49,12 @@ pub(super) fn figures(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![Figure {
         number: "Figure 4".to_owned(),
         title: "Steps until a node reads a sample again".to_owned(),
-        charts: vec![Chart {
-            title: String::new(),
-            x: "steps".to_owned(),
-            y: "share of reads".to_owned(),
-            along: Along::Groups(names.chain([last]).collect()),
-            series: vec![Series {
-                name: "here".to_owned(),
-                source: Source::Measured,
-                values: bars.chain([rest]).collect(),
-            }],
-        }],
+        charts: vec![Chart::new(
+            "steps",
+            "share of reads",
+            Along::Groups(names.chain([last]).collect()),
+            vec![Series::measured("here", bars.chain([rest]).collect())],
+        )],
         headlines: claim.into_iter().collect(),
         emulated: vec!["nothing: the order is that of PyTorch's DistributedSampler".to_owned()],
         ..described(

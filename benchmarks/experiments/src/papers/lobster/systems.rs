@@ -9,7 +9,7 @@ use serde_json::json;
 use tierfeed_core::units::{Bytes, BytesPerSecond};
 
 use crate::{
-    figure::{Along, Chart, Figure, Paper, Series, Source, Value},
+    figure::{Along, Chart, Figure, Paper, Series, Value},
     ranks::{Nodes, Ranked, Side},
     training::Training,
 };
@@ -248,23 +248,20 @@ pub(super) fn chart(
         let found = published?.of_systems.iter().find(|(it, _)| it == system);
         found.map(|(_, value)| Value::exactly(*value))
     };
-    let of_paper = published.map(|published| Series {
-        name: published.name.to_owned(),
-        source: Source::Published,
-        values: systems.iter().map(paper).collect(),
+    let of_paper = published
+        .map(|published| Series::published(published.name, systems.iter().map(paper).collect()));
+    let here = rows.iter().map(|(name, all)| {
+        Series::measured(
+            *name,
+            systems.iter().map(|it| figure(all, Measured::of(all, it)?)).collect(),
+        )
     });
-    let here = rows.iter().map(|(name, all)| Series {
-        name: (*name).to_owned(),
-        source: Source::Measured,
-        values: systems.iter().map(|it| figure(all, Measured::of(all, it)?)).collect(),
-    });
-    Chart {
-        title: String::new(),
-        x: String::new(),
-        y: y.to_owned(),
-        along: Along::Groups(systems.iter().map(|it| it.name.to_owned()).collect()),
-        series: of_paper.into_iter().chain(here).collect(),
-    }
+    Chart::new(
+        "",
+        y,
+        Along::Groups(systems.iter().map(|it| it.name.to_owned()).collect()),
+        of_paper.into_iter().chain(here).collect(),
+    )
 }
 
 pub(super) fn processors() -> String {

@@ -8,7 +8,7 @@ use tierfeed_core::units::Bytes;
 use super::DISK;
 use crate::{
     claim::no_slower,
-    figure::{Along, Chart, Figure, Paper, Series, Source},
+    figure::{Along, Chart, Figure, Paper, Series},
     stage::{BATCH, STAGING, Side, Stage, copy_below, job, value},
     training::{Trained, Training},
 };
@@ -115,16 +115,16 @@ fn by_epoch(turns: &[Vec<Trained>]) -> Chart {
     let after = |trained: &Trained, done: usize| {
         trained.job_s - trained.seconds[done..].iter().sum::<f64>()
     };
-    let series = LOADERS.iter().zip(turns).map(|((_, name), turns)| Series {
-        name: (*name).to_owned(),
-        source: Source::Measured,
-        values: (0..=epochs).map(|done| value(turns, |trained| after(trained, done))).collect(),
+    let series = LOADERS.iter().zip(turns).map(|((_, name), turns)| {
+        Series::measured(
+            *name,
+            (0..=epochs).map(|done| value(turns, |trained| after(trained, done))).collect(),
+        )
     });
-    Chart {
-        title: String::new(),
-        x: "epochs that are done".to_owned(),
-        y: "time since the start of the job, s".to_owned(),
-        along: Along::Positions((0..=EPOCHS).map(f64::from).collect()),
-        series: series.collect(),
-    }
+    Chart::new(
+        "epochs that are done",
+        "time since the start of the job, s",
+        Along::Positions((0..=EPOCHS).map(f64::from).collect()),
+        series.collect(),
+    )
 }

@@ -6,7 +6,7 @@ use tierfeed_core::units::Bytes;
 use super::DISK;
 use crate::{
     claim::{less_time, no_slower},
-    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value, Verdict},
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Value, Verdict},
     stage::{BATCH, Extent, STAGING, Side, Stage, job, value},
     training::Training,
 };
@@ -77,13 +77,7 @@ pub(super) fn figure(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
             stage.settings.photographs, stage.dataset
         ),
         headlines: headlines.collect(),
-        charts: vec![Chart {
-            title: String::new(),
-            x: String::new(),
-            y: "time of an epoch from the second one on, s".to_owned(),
-            along: Along::Groups(SIDES.map(|(name, ..)| name.to_owned()).to_vec()),
-            series: by_memory.iter().map(|(percent, seconds)| series(*percent, seconds)).collect(),
-        }],
+        charts: vec![Chart::new("", "time of an epoch from the second one on, s", Along::Groups(SIDES.map(|(name, ..)| name.to_owned()).to_vec()), by_memory.iter().map(|(percent, seconds)| series(*percent, seconds)).collect())],
         emulated: vec![
             stage.emulated.clone(),
             "tierfeed decodes of a stored photograph only what the crop needs, DataLoader all of it: the time against \
@@ -95,11 +89,7 @@ pub(super) fn figure(stage: &mut Stage<'_>) -> anyhow::Result<Figure> {
 }
 
 fn series(percent: u64, seconds: &[Option<Value>]) -> Series {
-    Series {
-        name: format!("memory for {percent} % of the photographs"),
-        source: Source::Measured,
-        values: seconds.to_vec(),
-    }
+    Series::measured(format!("memory for {percent} % of the photographs"), seconds.to_vec())
 }
 
 fn headlines(percent: u64, seconds: &[Option<Value>]) -> Vec<Headline> {

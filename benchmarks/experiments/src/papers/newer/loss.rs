@@ -6,7 +6,7 @@ use tierfeed_core::units::Bytes;
 use super::DISK;
 use crate::{
     claim::less_time,
-    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Verdict},
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Verdict},
     stage::{Extent, Side, Stage, job, value},
     training::{Trained, Training},
 };
@@ -128,19 +128,16 @@ fn headline(turns: &[Vec<Trained>]) -> Option<Headline> {
 
 fn by_epoch(turns: &[Vec<Trained>]) -> Chart {
     let epochs = 0..EPOCHS as usize;
-    let series = SIDES.iter().zip(turns).map(|((name, ..), turns)| Series {
-        name: (*name).to_owned(),
-        source: Source::Measured,
-        values: epochs
-            .clone()
-            .map(|epoch| value(turns, |trained| trained.seconds[epoch]))
-            .collect(),
+    let series = SIDES.iter().zip(turns).map(|((name, ..), turns)| {
+        Series::measured(
+            *name,
+            epochs.clone().map(|epoch| value(turns, |trained| trained.seconds[epoch])).collect(),
+        )
     });
-    Chart {
-        title: String::new(),
-        x: "epoch".to_owned(),
-        y: "time of the epoch, s".to_owned(),
-        along: Along::Positions((1..=EPOCHS).map(f64::from).collect()),
-        series: series.collect(),
-    }
+    Chart::new(
+        "epoch",
+        "time of the epoch, s",
+        Along::Positions((1..=EPOCHS).map(f64::from).collect()),
+        series.collect(),
+    )
 }

@@ -7,7 +7,7 @@ use tierfeed_harness::output::step;
 use crate::{
     bucket::{Bucket, Pace},
     claim::{times_as_fast, times_as_much},
-    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value},
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Value},
     machine::Machine,
     stage::{BATCH, Extent, STAGING, Stage, job},
     training::Training,
@@ -57,18 +57,12 @@ pub(super) fn figure(stage: &Stage<'_>) -> anyhow::Result<Figure> {
     }
     let values: Vec<Vec<Option<Value>>> =
         seconds.iter().map(|turns| turns.iter().map(|it| Value::of(it)).collect()).collect();
-    let series = LOADERS.iter().zip(&values).map(|(loader, values)| Series {
-        name: loader.0.to_owned(),
-        source: Source::Measured,
-        values: values.clone(),
-    });
-    let chart = Chart {
-        title: String::new(),
-        x: "round trip, ms".to_owned(),
-        y: "epoch, s".to_owned(),
-        along: Along::Positions(round_trips),
-        series: series.collect(),
-    };
+    let series = LOADERS
+        .iter()
+        .zip(&values)
+        .map(|(loader, values)| Series::measured(loader.0, values.clone()));
+    let chart =
+        Chart::new("round trip, ms", "epoch, s", Along::Positions(round_trips), series.collect());
     Ok(Figure {
         setting: format!(
             "Bytes of {} photographs ({}) in a bucket, one epoch without steps; a network of {NETWORK}.",
@@ -150,10 +144,8 @@ mod tests {
 
     #[test]
     fn the_longest_round_trip_is_the_one_that_claims_are_about() {
-        let series = |values: [f64; 2]| Series {
-            name: String::new(),
-            source: Source::Measured,
-            values: values.map(|it| Some(Value::exactly(it))).to_vec(),
+        let series = |values: [f64; 2]| {
+            Series::measured(String::new(), values.map(|it| Some(Value::exactly(it))).to_vec())
         };
         let chart = Chart {
             title: String::new(),

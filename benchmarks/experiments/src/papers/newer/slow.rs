@@ -145,13 +145,13 @@ fn ready(trained: &Trained, slow: bool) -> f64 {
 
 fn chart(title: &str, y: &str, series: Vec<(String, Vec<Option<Value>>)>) -> Chart {
     let measured = |(name, values)| Series { name, source: Source::Measured, values };
-    Chart {
-        title: title.to_owned(),
-        x: String::new(),
-        y: y.to_owned(),
-        along: Along::Groups(LOADERS.map(|(_, name)| name.to_owned()).to_vec()),
-        series: series.into_iter().map(measured).collect(),
-    }
+    Chart::new(
+        "",
+        y,
+        Along::Groups(LOADERS.map(|(_, name)| name.to_owned()).to_vec()),
+        series.into_iter().map(measured).collect(),
+    )
+    .titled(title)
 }
 
 #[cfg(test)]
