@@ -54,7 +54,6 @@ else
   bench policies
   bench handoff --python .venv/bin/python
   bench copy
-  bench direct
   bench dlcache
   bench index
   bench limits

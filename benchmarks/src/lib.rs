@@ -9,7 +9,6 @@
 pub mod agents;
 pub mod copy;
 pub mod decode;
-pub mod direct;
 pub mod end_to_end;
 pub mod frameworks;
 pub mod handoff;

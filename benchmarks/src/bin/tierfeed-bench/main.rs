@@ -15,9 +15,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use tierfeed_benchmarks::{
-    agents, copy, decode, direct, end_to_end, frameworks, handoff, hogged, import, index, io,
-    no_harm, objects, peers, peers_transport, phases, policies, reader, tiers_accuracy,
-    tiers_contended, transforms,
+    agents, copy, decode, end_to_end, frameworks, handoff, hogged, import, index, io, no_harm,
+    objects, peers, peers_transport, phases, policies, reader, tiers_accuracy, tiers_contended,
+    transforms,
 };
 use tierfeed_experiments::{dlcache, limits, loaders, papers};
 use tierfeed_harness::{
@@ -53,8 +53,6 @@ enum Experiment {
     Balance(Command<transforms::Balance>),
     /// Samples from tier to tier through the data plane, and plain copies by as many threads.
     Copy(Command<copy::Settings>),
-    /// Samples of a tier read in place, and a copy of them in main memory, turn by turn.
-    Direct(Command<direct::Settings>),
     /// Real runs of every policy on the same files, beside the prediction and the minimum.
     Policies(Command<policies::Settings>),
     /// Trainings that pause, beside the least time that they can take.
@@ -149,7 +147,6 @@ impl Experiment {
             Self::CachedForm(it) => it.run(),
             Self::Balance(it) => it.run(),
             Self::Copy(it) => it.run(),
-            Self::Direct(it) => it.run(),
             Self::Policies(it) => it.run(),
             Self::Phases(it) => it.run(),
             Self::Import(it) => it.run(),
