@@ -92,7 +92,7 @@ fn direct(c: &mut Criterion) {
         });
     });
     group.bench_function("read in place", |it| {
-        it.iter(|| read(|at, len, sum| memory.seen.sum_into(at, len, sum)))
+        it.iter(|| read(|at, len, sum| memory.seen.sum_into(at, len, sum)));
     });
     group.finish();
 }

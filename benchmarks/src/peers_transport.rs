@@ -63,7 +63,7 @@ const THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
 const SECRET: [u8; 32] = [7; 32];
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub struct Transport {
     /// Lengths of samples.
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "100 KiB,1 MiB")]
     pub samples: Vec<Bytes>,
@@ -124,7 +124,7 @@ impl Judged for Outcome {
     }
 }
 
-impl Bench for Settings {
+impl Bench for Transport {
     type Outcome = Outcome;
 
     fn run(self) -> Result<Outcome, Failure> {
@@ -152,7 +152,7 @@ fn ensure_fits(sample: Bytes) -> anyhow::Result<()> {
 
 /// The row without and that with encryption, whose turns alternate.
 fn compare(
-    settings: &Settings,
+    settings: &Transport,
     serving: &Serving,
     sample: Bytes,
     delay: Nanoseconds,

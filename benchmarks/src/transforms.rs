@@ -145,12 +145,16 @@ struct Turns<'a> {
     python: PathBuf,
 }
 
+#[derive(Debug, Clone, Copy)]
+enum Experiment {
+    EndToEnd,
+    CachedForm,
+    Balance,
+}
+
 impl Settings {
     /// Makes the images, runs all sides in turns, and removes the images.
-    fn run(
-        mut self,
-        experiment: impl FnOnce(&Turns<'_>) -> anyhow::Result<Outcome>,
-    ) -> Result<Outcome, Failure> {
+    fn run(mut self, experiment: Experiment) -> Result<Outcome, Failure> {
         let tierfeed = Programs::find()?.tierfeed;
         if self.quick {
             (self.samples, self.rounds) = (240, 3);
@@ -159,7 +163,12 @@ impl Settings {
         Ok(self.folder.with_files(|folder| {
             let python = std::path::absolute(&self.python)?;
             fs::write(folder.join("transforms.py"), SCRIPT)?;
-            experiment(&Turns { settings: &self, tierfeed: &tierfeed, folder, python })
+            let turns = Turns { settings: &self, tierfeed: &tierfeed, folder, python };
+            match experiment {
+                Experiment::EndToEnd => turns.end_to_end(),
+                Experiment::CachedForm => turns.cached_form(),
+                Experiment::Balance => turns.balance(),
+            }
         })?)
     }
 }
@@ -175,7 +184,7 @@ impl Bench for EndToEnd {
     type Outcome = Outcome;
 
     fn run(self) -> Result<Outcome, Failure> {
-        self.settings.run(|turns| turns.end_to_end())
+        self.settings.run(Experiment::EndToEnd)
     }
 }
 
@@ -190,7 +199,7 @@ impl Bench for CachedForm {
     type Outcome = Outcome;
 
     fn run(self) -> Result<Outcome, Failure> {
-        self.settings.run(|turns| turns.cached_form())
+        self.settings.run(Experiment::CachedForm)
     }
 }
 
@@ -205,7 +214,7 @@ impl Bench for Balance {
     type Outcome = Outcome;
 
     fn run(self) -> Result<Outcome, Failure> {
-        self.settings.run(|turns| turns.balance())
+        self.settings.run(Experiment::Balance)
     }
 }
 

@@ -24,6 +24,11 @@ ROW_WORDS_MAX = 25
 TEST_FILE = re.compile(r"^[\w/-]+/tests/[\w/*-]+(?:\.(?:rs|py))?$")
 TOLERANCE = re.compile(r"`((?:\w+::)*[A-Z][A-Z0-9_]+)` = ([^;,)|]+)")
 
+OPTIONS = re.compile(
+    r"#\[derive\([^\]]*\bArgs\b[^\]]*\)\]\n(?:pub(?:\(crate\))? )?struct \w+[^{;]*\{(.*?)\n\}",
+    re.DOTALL,
+)
+
 Test = tuple[str, str, str]
 """Package, test binary, name of the test."""
 
@@ -155,7 +160,15 @@ def collected_tests() -> dict[str, int]:
     """How many tests pytest finds in each file."""
     found: dict[str, int] = {}
     for folder in ("python/tests", "demo/tests"):
-        line = [sys.executable, "-m", "pytest", "-c", "python/pyproject.toml", "-q", "--collect-only"]
+        line = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-c",
+            "python/pyproject.toml",
+            "-q",
+            "--collect-only",
+        ]
         listed = subprocess.run([*line, folder], capture_output=True, text=True)
         if listed.returncode != 0:
             sys.exit(f"pytest cannot collect {folder}:\n{listed.stdout}{listed.stderr}")
@@ -167,22 +180,27 @@ def collected_tests() -> dict[str, int]:
 
 def wrong_bench(words: list[str]) -> str | None:
     """What is wrong with a `tierfeed-bench NAME --option ...`."""
-    # Two benches are the program tierfeed-chaos.
-    folder = "benchmarks/src/bin/tierfeed-bench"
-    own = (f"{folder}/arguments.rs", f"{folder}/arguments/experiments.rs")
-    files = (*own, "verification/chaos/src/arguments.rs")
-    text = "".join(Path(file).read_text(encoding="utf-8") for file in files)
+    program = Path("benchmarks/src/bin/tierfeed-bench/main.rs")
     name = "".join(part.capitalize() for part in words[1].split("-"))
-    if not re.search(rf"^    {name}\(", text, re.MULTILINE):
+    text = program.read_text(encoding="utf-8")
+    bench = re.search(rf"^    {name}\((?:Command<)?(\w+)", text, re.MULTILINE)
+    if bench is None:
         return f"there is no `tierfeed-bench {words[1]}`"
-    structs = rf"pub\(crate\) struct (?:Bench{name}|{name}Arguments) \{{(.*?)\n\}}"
-    declared = re.search(structs, text, re.DOTALL)
-    fields = declared[1] if declared else ""
-    if "flatten" in fields:
-        fields += Path("benchmarks/harness/src/output.rs").read_text(encoding="utf-8")
+    # Two benches are the program tierfeed-chaos, and one has options of two modules.
+    modules = {"ForwardedArguments": ["arguments"], "Peers": ["peers", "peers_transport"]}
+    names = modules.get(bench[1], [bench[1]])
+    folders = ("benchmarks/src", "benchmarks/experiments/src", "verification/chaos/src")
+    files = [Path(folder, f"{module}.rs") for folder in folders for module in names]
+    shared = ("harness/src/bench.rs", "harness/src/output.rs", "experiments/src/record.rs")
+    files += [program, *(Path("benchmarks", file) for file in shared)]
+    texts = (file.read_text(encoding="utf-8") for file in files if file.exists())
+    fields = "".join(found for text in texts for found in OPTIONS.findall(text))
     for option in options_of(words):
         field = option[2:].replace("-", "_")
-        if not re.search(rf"^    (?:pub\(crate\) )?{field}:", fields, re.MULTILINE):
+        is_renamed = f'long = "{option[2:]}"' in fields
+        if not is_renamed and not re.search(
+            rf"^    (?:pub(?:\(crate\))? )?{field}:", fields, re.MULTILINE
+        ):
             return f"`tierfeed-bench {words[1]}` has no option {option}"
     return None
 

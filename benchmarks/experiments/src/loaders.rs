@@ -85,9 +85,10 @@ impl Bench for Settings {
         let Self { python, photographs, rounds, only, place, quick, recording, folder } = self;
         let _watch = folder.watch()?;
         let floors = recording.floors()?;
-        let (extent, photographs, rounds, mut conditions) = match quick {
-            true => (Extent::Quick, PHOTOGRAPHS_QUICK, 1, Condition::QUICK.to_vec()),
-            false => (Extent::Full, photographs, rounds, Condition::ALL.to_vec()),
+        let (extent, photographs, rounds, mut conditions) = if quick {
+            (Extent::Quick, PHOTOGRAPHS_QUICK, 1, Condition::QUICK.to_vec())
+        } else {
+            (Extent::Full, photographs, rounds, Condition::ALL.to_vec())
         };
         conditions
             .retain(|it| place.is_empty() || place.iter().any(|name| name == it.place.name()));
@@ -95,7 +96,7 @@ impl Bench for Settings {
         let plan = Plan { stage, only, conditions };
         let outcome = plan.compare()?;
         let figure = [outcome.figure()];
-        recording.write(&figure, &papers::machine(&plan.stage))?;
+        recording.write(&figure, &papers::machine(&plan.stage), &papers::names())?;
         Ok(Outcome { below_floors: floors::judged(&floors, &figure), ..outcome })
     }
 }
@@ -361,7 +362,7 @@ impl Plan {
                 let made = stage.trainer.convert(loader.script, &stage.made, &loader.data(stage));
                 match made {
                     Ok(seconds) => {
-                        _ = outcome.conversions_s.insert(loader.name.to_owned(), seconds)
+                        _ = outcome.conversions_s.insert(loader.name.to_owned(), seconds);
                     }
                     Err(error) => {
                         outcome.absent.insert(loader.name.to_owned(), format!("{error:#}"));

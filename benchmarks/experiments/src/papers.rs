@@ -118,9 +118,10 @@ impl Bench for Settings {
     fn run(self) -> Result<Outcome, Failure> {
         let _watch = self.folder.watch()?;
         let floors = self.recording.floors()?;
-        let (extent, photographs, rounds) = match self.quick {
-            true => (Extent::Quick, PHOTOGRAPHS_QUICK, self.rounds.unwrap_or(1)),
-            false => (Extent::Full, self.photographs, self.rounds.unwrap_or(ROUNDS)),
+        let (extent, photographs, rounds) = if self.quick {
+            (Extent::Quick, PHOTOGRAPHS_QUICK, self.rounds.unwrap_or(1))
+        } else {
+            (Extent::Full, self.photographs, self.rounds.unwrap_or(ROUNDS))
         };
         let found = stage::Settings::find(&self.python, &self.folder, extent, photographs, rounds)?;
         let stage = stage::Settings { labelled: self.labelled.clone(), ..found };
@@ -130,7 +131,7 @@ impl Bench for Settings {
         for run in RUNS {
             run(&stage, &is_wanted, &mut repeated);
             // After each paper: a run takes an hour.
-            self.recording.write(&repeated.figures, &machine)?;
+            self.recording.write(&repeated.figures, &machine, &names())?;
         }
         for name in self.names.iter().filter(|name| !PAPERS.contains(&name.as_str())) {
             if !repeated.has(name) {

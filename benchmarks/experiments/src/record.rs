@@ -13,7 +13,6 @@ use tierfeed_harness::failure::Failure;
 use crate::{
     figure::Figure,
     floors::{self, Floors},
-    papers,
 };
 
 /// What is made of figures beside what is printed.
@@ -36,10 +35,16 @@ impl Recording {
         self.floors.as_deref().map_or_else(|| Ok(Floors::new()), read_floors)
     }
 
-    pub(crate) fn write(&self, figures: &[Figure], machine: &str) -> Result<(), Failure> {
+    /// Writes the figures of a run; `order` has the names of all figures.
+    pub(crate) fn write(
+        &self,
+        figures: &[Figure],
+        machine: &str,
+        order: &[&str],
+    ) -> Result<(), Failure> {
         if let Some(file) = &self.figures {
             let mut record = Record::read(file).map_err(Failure::Input)?;
-            record.add(figures, machine);
+            record.add(figures, machine, order);
             write(file, &record)?;
         }
         if let Some(file) = &self.record_floors {
@@ -88,13 +93,12 @@ impl Record {
     }
 
     /// Adds figures in the place of those with the same names.
-    fn add(&mut self, figures: &[Figure], machine: &str) {
+    fn add(&mut self, figures: &[Figure], machine: &str, order: &[&str]) {
         self.measured.retain(|old| figures.iter().all(|new| new.name != old.figure.name));
         let measured =
             |figure: &Figure| Measured { machine: machine.to_owned(), figure: figure.clone() };
         self.measured.extend(figures.iter().map(measured));
-        let names = papers::names();
-        let place = |name: &str| names.iter().position(|it| *it == name).unwrap_or(names.len());
+        let place = |name: &str| order.iter().position(|it| *it == name).unwrap_or(order.len());
         self.measured.sort_by_key(|Measured { figure, .. }| {
             (figure.paper, number(&figure.name).unwrap_or(u32::MAX), place(&figure.name))
         });
@@ -123,10 +127,10 @@ mod tests {
     #[test]
     fn a_figure_takes_the_place_of_an_earlier_one_and_others_stay() {
         let mut record = Record::default();
-        record.add(&[figure("loaders", "old"), figure("lobster-7", "old")], "here.");
+        record.add(&[figure("loaders", "old"), figure("lobster-7", "old")], "here.", &[]);
         let others =
             ["lobster-hits", "deep-memory-13", "deep-memory-9"].map(|it| figure(it, "new"));
-        record.add(&[&others[..], &[figure("lobster-7", "new")]].concat(), "there.");
+        record.add(&[&others[..], &[figure("lobster-7", "new")]].concat(), "there.", &[]);
         let of =
             |it: &Measured| (it.figure.name.clone(), it.figure.title.clone(), it.machine.clone());
         let new = ["deep-memory-9", "deep-memory-13", "lobster-7", "lobster-hits"];
@@ -144,7 +148,7 @@ mod tests {
         let file = std::env::temp_dir().join(format!("record-{}.json", std::process::id()));
         assert!(Record::read(&file).unwrap().measured.is_empty());
         let mut record = Record::default();
-        record.add(&[figure("lobster-7", "new")], "here.");
+        record.add(&[figure("lobster-7", "new")], "here.", &[]);
         write(&file, &record).unwrap();
         let read = Record::read(&file).unwrap();
         fs::write(&file, "{}").unwrap();

@@ -1,5 +1,7 @@
 //! A document as text: figures by their keys, which name their units, and tables of rows.
 
+use std::fmt::Write as _;
+
 use serde::Serialize;
 use serde_yaml::{Mapping, Value};
 
@@ -101,7 +103,7 @@ impl Page<'_> {
     }
 
     fn line(&mut self, indent: usize, line: &str) {
-        self.text.push_str(&format!("{:indent$}{line}\n", ""));
+        _ = writeln!(self.text, "{:indent$}{line}", "");
     }
 }
 

@@ -35,45 +35,24 @@ struct Repeat {
 }
 
 const FIGURES: [Repeat; 8] = [
-    Repeat { name: rates::NAME, runs: rates::runs, draw: rates::figure, extent: Extent::Quick },
-    Repeat {
-        name: loading::NAME,
-        runs: loading::runs,
-        draw: loading::figure,
-        extent: Extent::Quick,
-    },
-    Repeat {
-        name: caching::LINEAR,
-        runs: caching::runs,
-        draw: caching::linear,
-        extent: Extent::Full,
-    },
-    Repeat {
-        name: caching::SIZES,
-        runs: caching::runs,
-        draw: caching::sizes,
-        extent: Extent::Full,
-    },
-    Repeat {
-        name: fetching::FETCH_SIZE,
-        runs: fetching::fetch_size_runs,
-        draw: fetching::fetch_size,
-        extent: Extent::Full,
-    },
-    Repeat {
-        name: fetching::THRESHOLD,
-        runs: fetching::threshold_runs,
-        draw: fetching::threshold,
-        extent: Extent::Full,
-    },
-    Repeat {
-        name: fetching::FIFTY_FIFTY_NAME,
-        runs: fetching::fifty_fifty_runs,
-        draw: fetching::fifty_fifty,
-        extent: Extent::Full,
-    },
-    Repeat { name: cost::NAME, runs: loading::runs, draw: cost::figure, extent: Extent::Quick },
+    of(Extent::Quick, rates::NAME, rates::runs, rates::figure),
+    of(Extent::Quick, loading::NAME, loading::runs, loading::figure),
+    of(Extent::Full, caching::LINEAR, caching::runs, caching::linear),
+    of(Extent::Full, caching::SIZES, caching::runs, caching::sizes),
+    of(Extent::Full, fetching::FETCH_SIZE, fetching::fetch_size_runs, fetching::fetch_size),
+    of(Extent::Full, fetching::THRESHOLD, fetching::threshold_runs, fetching::threshold),
+    of(Extent::Full, fetching::FIFTY_FIFTY_NAME, fetching::fifty_fifty_runs, fetching::fifty_fifty),
+    of(Extent::Quick, cost::NAME, loading::runs, cost::figure),
 ];
+
+const fn of(
+    extent: Extent,
+    name: &'static str,
+    runs: fn() -> Vec<Run>,
+    draw: fn(&Measured) -> Figure,
+) -> Repeat {
+    Repeat { name, runs, draw, extent }
+}
 
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     FIGURES.iter().map(|it| it.name)

@@ -4,10 +4,6 @@
 //! inconclusive. With `--json` one document goes to standard output; steps go to standard error.
 
 #![forbid(unsafe_code)]
-#![expect(
-    clippy::doc_markdown,
-    reason = "these comments are printed in terminals, without Markdown"
-)]
 
 mod processes;
 
@@ -123,7 +119,7 @@ struct Peers {
     #[arg(long)]
     transport: bool,
     #[command(flatten)]
-    alone: peers_transport::Settings,
+    alone: peers_transport::Transport,
     #[command(flatten)]
     format: Format,
 }
@@ -178,4 +174,23 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     output::log_to_stderr();
     failure::exit_code(arguments.experiment.run())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn options_of_all_benches_go_together() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn an_unknown_framework_is_refused_by_the_names_of_those_there_are() {
+        let words = ["tierfeed-bench", "frameworks", "--python", "python3", "--only", "theano"];
+        let error = Arguments::try_parse_from(words).unwrap_err().to_string();
+        assert!(error.contains("theano") && error.contains("tensorflow"), "{error}");
+    }
 }
