@@ -9,11 +9,9 @@
 //! 1. The ring holds the most recent events, at most as many as its capacity.
 //! 2. Every event is either held or counted as dropped.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Instant, SystemTime},
-};
+use std::time::{Instant, SystemTime};
 
+use parking_lot::Mutex;
 use tierfeed_core::{
     id::{BatchId, Rank, SampleId, TierId},
     session::{Fault, Form, StallCause},
@@ -113,7 +111,7 @@ impl Recorder {
 
     /// Records an event; drops the oldest if the ring is full.
     pub fn record(&self, event: Event) {
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.ring.lock();
         if ring.events.len() < self.capacity {
             ring.events.push(event);
             return;
@@ -135,7 +133,7 @@ impl Recorder {
     /// Threads that record wait while the events are copied.
     #[must_use]
     pub fn recording(&self) -> Recording {
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.ring.lock();
         let (late, early) = ring.events.split_at(ring.next.min(ring.events.len()));
         let events = early.iter().chain(late).copied().collect();
         let dropped = ring.dropped;

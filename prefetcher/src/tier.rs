@@ -17,11 +17,12 @@ use std::{
     num::{NonZeroU32, NonZeroUsize},
     path::{Path, PathBuf},
     sync::{
-        Arc, OnceLock, PoisonError, RwLock,
+        Arc, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use parking_lot::RwLock;
 use tierfeed_core::{
     id::{ChunkId, NumaNode, TierId},
     session::Fault,
@@ -224,7 +225,7 @@ impl Tier {
         }
         let store = Store::new(Some(chunk), allocation, self.chunk, &self.held, stores);
         let store = Arc::new(store.with_slices(slices));
-        let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
+        let mut chunks = self.chunks.write();
         chunks.insert(chunk, Arc::clone(&store));
         Ok(store)
     }
@@ -282,7 +283,7 @@ impl Tier {
 
     /// Bytes of its chunks that have no memory yet.
     fn missing(&self) -> Bytes {
-        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let chunks = self.chunks.read();
         Bytes(chunks.values().map(|store| store.missing().0).sum())
     }
 
@@ -292,7 +293,7 @@ impl Tier {
 
     /// `None` before the first chunk.
     pub(crate) fn write_mode(&self) -> Option<WriteMode> {
-        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let chunks = self.chunks.read();
         let write_mode = match chunks.first_key_value()?.1.allocation() {
             allocation @ (Allocation::Memory(_) | Allocation::SharedMemory(_)) => {
                 WriteMode::Memory {
@@ -332,7 +333,7 @@ impl Tier {
         if let OpenBacking::SharedMemory(_, starts) = &self.backing {
             starts.write().unwrap_or_else(PoisonError::into_inner).remove(&chunk);
         }
-        self.chunks.write().unwrap_or_else(PoisonError::into_inner).remove(&chunk)
+        self.chunks.write().remove(&chunk)
     }
 
     /// The error is the first chunk that does not exist.
@@ -345,7 +346,7 @@ impl Tier {
     }
 
     fn chunk(&self, chunk: ChunkId) -> Option<Arc<Store>> {
-        self.chunks.read().unwrap_or_else(PoisonError::into_inner).get(&chunk).cloned()
+        self.chunks.read().get(&chunk).cloned()
     }
 }
 

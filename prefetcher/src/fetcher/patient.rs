@@ -8,13 +8,14 @@ use std::{
     collections::BTreeMap,
     io,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
+use parking_lot::{Condvar, Mutex};
 use tierfeed_core::{
     id::SampleId,
     outage::{Failures, Next, Outage},
@@ -107,7 +108,7 @@ impl Fetcher for PatientFetcher {
     }
 
     fn waits_for(&self, sample: SampleId) -> Option<String> {
-        self.waits.state().said.get(&sample).cloned()
+        self.waits.state.lock().said.get(&sample).cloned()
     }
 
     fn stop(&self) {
@@ -142,7 +143,7 @@ impl Waits {
         if !self.is_out.load(Ordering::Relaxed) {
             return;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let lasted = state.outage.succeeded(begun, self.pace.now());
         state.said.remove(&sample);
         if state.said.is_empty() && !state.outage.is_out() {
@@ -159,7 +160,7 @@ impl Waits {
     /// Lets a fetch wait, or ends it.
     fn failed(&self, fetch: Fetch, mut failures: Failures, error: ReadError) {
         let now = self.pace.now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let next = if state.is_stopped || fetch.to.was_refused() || is_of_call(&error) {
             Next::GiveUp
         } else {
@@ -190,38 +191,32 @@ impl Waits {
 
     /// The next fetch whose pause is over; `None` once it is stopped.
     fn next_blocking(&self) -> Option<Waiting> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if state.is_stopped {
                 return None;
             }
             let now = self.pace.now();
             let next = state.waiting.first_key_value().map(|((due, _), _)| *due);
-            state = match next {
-                None => self.bell.wait(state).unwrap_or_else(PoisonError::into_inner),
+            match next {
+                None => self.bell.wait(&mut state),
                 Some(due) if due <= now => return state.waiting.pop_first().map(|(_, it)| it),
                 Some(due) => {
-                    let left = Duration::from_nanos(due.0 - now.0);
-                    let woken = self.bell.wait_timeout(state, left);
-                    woken.unwrap_or_else(PoisonError::into_inner).0
+                    self.bell.wait_for(&mut state, Duration::from_nanos(due.0 - now.0));
                 }
-            };
+            }
         }
     }
 
     /// Drops the waiting fetches, which answers them; failures after this do not wait.
     fn stop(&self) {
         let dropped = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.is_stopped = true;
             std::mem::take(&mut state.waiting)
         };
         drop(dropped);
         self.bell.notify_one();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

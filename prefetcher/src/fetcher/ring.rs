@@ -19,13 +19,14 @@ use std::{
     io, mem,
     num::{NonZeroU16, NonZeroUsize},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
     thread::{Builder, JoinHandle},
 };
 
+use parking_lot::Mutex;
 use tierfeed_core::id::SampleId;
 use tierfeed_file_io::reads::Waker;
 use tierfeed_numa_memory::affinity::pin_current_thread;
@@ -186,7 +187,7 @@ impl RingFetcher {
 
 impl Fetcher for RingFetcher {
     fn start(&self, fetch: Fetch) {
-        let mut queue = self.state.queue();
+        let mut queue = self.state.queue.lock();
         if queue.is_stopped {
             return;
         }
@@ -201,7 +202,7 @@ impl Fetcher for RingFetcher {
 
     fn stop(&self) {
         self.state.blocking.stop();
-        let mut queue = self.state.queue();
+        let mut queue = self.state.queue.lock();
         queue.is_stopped = true;
         let dropped = (mem::take(&mut queue.fetches), mem::take(&mut queue.pieces));
         drop(queue);
@@ -222,11 +223,6 @@ impl Drop for RingFetcher {
 }
 
 impl RingState {
-    /// No code under the lock panics.
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A thread that is awake checks the queue before it sleeps.
     fn wake_one(&self) {
         let waker = self.wakers.iter().find(|waker| waker.is_asleep.swap(false, Ordering::SeqCst));

@@ -1,11 +1,8 @@
 //! Failures in full: the session only needs a [`Fault`], a user needs the file and the reason.
 
-use std::{
-    collections::VecDeque,
-    fmt, io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, fmt, io, sync::Arc};
 
+use parking_lot::Mutex;
 use tierfeed_core::{
     id::{ChunkId, OpId, Rank, SampleId, TierId},
     session::Fault,
@@ -174,7 +171,7 @@ struct Kept {
 
 impl Failures {
     pub(crate) fn push(&self, failure: Failure) {
-        let mut kept = self.kept();
+        let mut kept = self.0.lock();
         if let Some((sample, reason)) = failure.sample.zip(failure.cause.of_sample()) {
             push_bounded(&mut kept.reasons, (sample, reason), REASONS_KEPT);
         }
@@ -182,18 +179,14 @@ impl Failures {
     }
 
     pub(crate) fn reason(&self, sample: SampleId) -> Option<String> {
-        let kept = self.kept();
+        let kept = self.0.lock();
         let reason = kept.reasons.iter().rev().find(|(failed, _)| *failed == sample);
         reason.map(|(_, reason)| reason.clone())
     }
 
     /// Oldest first.
     pub(crate) fn read(&self) -> Vec<Arc<Failure>> {
-        self.kept().all.iter().cloned().collect()
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().all.iter().cloned().collect()
     }
 }
 

@@ -15,10 +15,11 @@ use std::{
     collections::VecDeque,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread::{Builder, JoinHandle},
 };
 
+use parking_lot::{Condvar, Mutex};
 use tierfeed_core::{
     id::{ChunkId, OpId},
     tier::Kind,
@@ -61,24 +62,23 @@ pub(crate) struct PopulationThread(Option<JoinHandle<()>>);
 
 impl Population {
     pub(crate) fn add(&self, chunk: NewChunk) {
-        self.state().waiting.push_back(chunk);
+        self.state.lock().waiting.push_back(chunk);
         self.changed.notify_all();
     }
 
     pub(crate) fn release(&self, store: &Arc<Store>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_it = |it: &NewChunk| Arc::ptr_eq(&it.store, store);
         state.waiting.retain(|it| !is_it(it));
         if state.current.take_if(|it| is_it(it)).is_some() {
             let turn = state.turns;
-            let ended = self.changed.wait_while(state, |state| state.turns == turn);
-            drop(ended.unwrap_or_else(PoisonError::into_inner));
+            self.changed.wait_while(&mut state, |state| state.turns == turn);
         }
     }
 
     /// Ends the thread after the slice that it allocates.
     pub(crate) fn stop(&self) {
-        self.state().is_stopping = true;
+        self.state.lock().is_stopping = true;
         self.changed.notify_all();
     }
 
@@ -92,16 +92,11 @@ impl Population {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No code under this lock panics.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for a chunk that needs memory; `None` to stop.
     fn begin_turn(&self) -> Option<Arc<Store>> {
         let is_idle = |state: &mut State| state.waiting.is_empty() && !state.is_stopping;
-        let state = self.changed.wait_while(self.state(), is_idle);
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, is_idle);
         if state.is_stopping {
             return None;
         }
@@ -112,7 +107,7 @@ impl Population {
     /// Ends the turn of a chunk, which has another one while bytes are missing. Returns the failure of its
     /// slice; none for a chunk that was released meanwhile.
     fn end_turn(&self, store: Arc<Store>, outcome: Result<Bytes, SpaceError>) -> Option<Failure> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // The current chunk or who releases it keeps the memory until the lock is released.
         drop(store);
         state.turns += 1;

@@ -3,11 +3,9 @@
 //! Its bytes pass through memory that only this process maps ([`tierfeed_dataset::read::Target`]), go from
 //! there to the pieces of its place, and are summed in the same pass.
 
-use std::{
-    io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{io, sync::Arc};
 
+use parking_lot::Mutex;
 use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_dataset::read::Sink;
 use tierfeed_numa_memory::Checksum;
@@ -60,7 +58,7 @@ impl Arrival {
     /// [`TransferError::Poisoned`] if its memory failed since it was prepared, and
     /// [`TransferError::NoMemory`] if a chunk had no memory for it.
     pub(crate) fn check(&self) -> Result<(), TransferError> {
-        if let Some(refused) = self.refused().take() {
+        if let Some(refused) = self.refused.lock().take() {
             return Err(refused);
         }
         check_new_errors(&self.segments, self.bus_errors, Side::To)
@@ -70,12 +68,8 @@ impl Arrival {
     /// for it, so this is done before each write.
     fn ensure(&self, segment: &Segment) -> io::Result<()> {
         let Err(refused) = segment.ensure() else { return Ok(()) };
-        *self.refused() = Some(refused);
+        *self.refused.lock() = Some(refused);
         Err(io::ErrorKind::OutOfMemory.into())
-    }
-
-    fn refused(&self) -> MutexGuard<'_, Option<TransferError>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

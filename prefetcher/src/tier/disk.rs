@@ -26,9 +26,10 @@ use std::{
     fs::File,
     io,
     os::{fd::AsFd as _, unix::fs::FileExt as _},
-    sync::{Arc, PoisonError, RwLock, RwLockWriteGuard},
+    sync::Arc,
 };
 
+use parking_lot::{RwLock, RwLockWriteGuard};
 use tierfeed_core::units::Bytes;
 use tierfeed_file_io::{
     AlignedBuffer,
@@ -180,7 +181,7 @@ impl DiskChunk {
     /// The whole range at once if none of its windows has memory, else window by window.
     fn runs(&self, offset: Bytes, len: Bytes) -> Vec<WindowRange> {
         let window_ranges: Vec<_> = window_ranges(offset, len).collect();
-        let is_open = |it: &WindowRange| self.read_window(it.part).memory.is_some();
+        let is_open = |it: &WindowRange| self.parts[it.part].read().memory.is_some();
         match window_ranges.first() {
             Some(first) if !window_ranges.iter().any(is_open) => {
                 vec![WindowRange { len: len.0, ..*first }]
@@ -200,7 +201,7 @@ impl DiskChunk {
         if run.start + run.len > WINDOW {
             return Ok(false);
         }
-        let part = self.read_window(run.part);
+        let part = self.parts[run.part].read();
         let Some(memory) = &part.memory else { return Ok(false) };
         match part.filled.overlap(run.start, run.start + run.len) {
             Overlap::Whole => {
@@ -256,14 +257,14 @@ impl DiskChunk {
 
     /// Locks a window for writing and gives it memory.
     fn open(self: &Arc<Self>, index: usize) -> io::Result<RwLockWriteGuard<'_, WindowState>> {
-        let part = self.lock_window(index);
+        let part = self.parts[index].write();
         if part.memory.is_some() {
             return Ok(part);
         }
         // The lock is released so that other threads can write their windows back meanwhile.
         drop(part);
         let memory = self.windows.acquire()?;
-        let mut part = self.lock_window(index);
+        let mut part = self.parts[index].write();
         if part.memory.is_none() {
             part.memory = Some(memory);
             self.windows.opened(OpenWindow { chunk: Arc::downgrade(self), part: index });
@@ -273,7 +274,7 @@ impl DiskChunk {
 
     /// Writes a window back to the file and frees its memory.
     fn flush(&self, index: usize) {
-        let mut part = self.lock_window(index);
+        let mut part = self.parts[index].write();
         self.write_back(index, &mut part);
     }
 
@@ -330,15 +331,6 @@ impl DiskChunk {
 
     fn len_of(&self, index: usize) -> u64 {
         (self.len.0 - index as u64 * WINDOW).min(WINDOW)
-    }
-
-    fn read_window(&self, index: usize) -> std::sync::RwLockReadGuard<'_, WindowState> {
-        // A panic under the lock leaves bytes that do not match their checksum, which readers detect.
-        self.parts[index].read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_window(&self, index: usize) -> RwLockWriteGuard<'_, WindowState> {
-        self.parts[index].write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,11 +8,12 @@ use std::{
     io,
     os::{fd::AsFd as _, unix::fs::FileExt as _},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tierfeed_core::{id::ChunkId, units::Bytes};
 use tierfeed_numa_memory::{AllocateError, Checksum, Mapping, Region, Slices, Span, Stores};
 
@@ -92,7 +93,7 @@ impl HeldBytes {
     /// Sets the count to the resident bytes that the kernel reports, which corrects failed calls and pages
     /// that a trainer touched. The lock keeps an older reading from overwriting a newer one.
     fn count(&self, region: &Region) {
-        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = self.bytes.lock();
         // If the kernel does not answer, the last count stays.
         let now = region.resident().map_or(*bytes, |it| it.0);
         self.total.fetch_add(now, Ordering::Relaxed);
@@ -103,7 +104,7 @@ impl HeldBytes {
 
 impl Drop for HeldBytes {
     fn drop(&mut self) {
-        let bytes = self.bytes.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.bytes.get_mut();
         self.total.fetch_sub(*bytes, Ordering::Relaxed);
     }
 }
@@ -202,7 +203,7 @@ impl Store {
 
     /// A panic under the lock leaves fewer sums, never wrong ones.
     pub(crate) fn sums(&self) -> MutexGuard<'_, Sums> {
-        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sums.lock()
     }
 
     /// Number of poisoned pages of its memory so far.

@@ -1,13 +1,9 @@
 //! The state that the requests of a fetcher share: the index, the client, and the limits of retries and
 //! hedges.
 
-use std::{
-    os::unix::ffi::OsStrExt as _,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{os::unix::ffi::OsStrExt as _, path::PathBuf, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tierfeed_core::{
     id::SampleId,
     units::{Bytes, Nanoseconds},
@@ -68,31 +64,27 @@ impl Requests {
 
     /// Counts a needed request, which allows a share of extra ones.
     pub(super) fn count_needed(&self) {
-        let mut observations = self.observations();
+        let mut observations = self.observations.lock();
         observations.hedges.deposit();
         observations.retries.deposit();
     }
 
     pub(super) fn observe(&self, len: Bytes, took: Nanoseconds) {
-        self.observations().hedge_delays.observe(len, took);
+        self.observations.lock().hedge_delays.observe(len, took);
     }
 
     pub(super) fn hedge_delay(&self, len: Bytes) -> Option<Duration> {
-        self.observations().hedge_delays.delay(len).map(|delay| Duration::from_nanos(delay.0))
+        self.observations.lock().hedge_delays.delay(len).map(|delay| Duration::from_nanos(delay.0))
     }
 
     /// The permit for a hedge; `None` if too many are in flight or were sent lately.
     pub(super) fn try_hedge(&self) -> Option<SemaphorePermit<'_>> {
         let slot = self.hedge_slots.try_acquire().ok()?;
-        self.observations().hedges.try_spend().then_some(slot)
+        self.observations.lock().hedges.try_spend().then_some(slot)
     }
 
     /// Counts a retry. Returns whether it is within the share of retries; one beyond it is delayed.
     pub(super) fn count_retry(&self) -> bool {
-        self.observations().retries.try_spend()
-    }
-
-    fn observations(&self) -> MutexGuard<'_, Observations> {
-        self.observations.lock().unwrap_or_else(PoisonError::into_inner)
+        self.observations.lock().retries.try_spend()
     }
 }

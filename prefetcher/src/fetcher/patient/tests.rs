@@ -21,7 +21,7 @@ struct Scripted {
 
 impl Fetcher for Scripted {
     fn start(&self, fetch: Fetch) {
-        let mut asked = self.asked.lock().unwrap();
+        let mut asked = self.asked.lock();
         let outcome = self.outcomes[(*asked).min(self.outcomes.len() - 1)];
         *asked += 1;
         let _ = self.tried.send(fetch.sample);

@@ -6,11 +6,12 @@ use std::{
     os::fd::AsFd as _,
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use tierfeed_core::units::Bytes;
 use tierfeed_dataset::{Extent, format::Encoding};
 use tierfeed_file_io::direct;
@@ -163,7 +164,7 @@ impl Sample {
         if self.left.fetch_sub(1, Ordering::AcqRel) > 1 {
             return Outcome::Unfinished;
         }
-        let fetch = mem::take(&mut *self.fetch.lock().unwrap_or_else(PoisonError::into_inner));
+        let fetch = mem::take(&mut *self.fetch.lock());
         match (fetch, self.has_failed.load(Ordering::Relaxed)) {
             (Some(fetch), false) => Outcome::Complete(fetch),
             (Some(fetch), true) => Outcome::Failed(fetch),

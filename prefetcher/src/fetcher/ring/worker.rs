@@ -85,7 +85,7 @@ impl Worker {
                 self.state.warn_unregistered(self.ring.registration());
                 continue;
             }
-            if self.state.queue().is_stopped {
+            if self.state.queue.lock().is_stopped {
                 self.waiting_run = None;
                 if self.ring.in_flight() == 0 {
                     return;
@@ -105,7 +105,7 @@ impl Worker {
         }
         self.waker().is_asleep.store(true, Ordering::SeqCst);
         let has_work = {
-            let queue = self.state.queue();
+            let queue = self.state.queue.lock();
             let can_read = self.waiting_run.is_none() && self.ring.has_room();
             !queue.fetches.is_empty() || (!queue.pieces.is_empty() && can_read)
         };
@@ -118,7 +118,7 @@ impl Worker {
 
     /// Splits new fetches into pieces; hands over those that a ring cannot read.
     fn take_fetches(&mut self) {
-        let fetches = mem::take(&mut self.state.queue().fetches);
+        let fetches = mem::take(&mut self.state.queue.lock().fetches);
         let mut found = Vec::new();
         for fetch in fetches {
             match self.split(fetch) {
@@ -129,7 +129,7 @@ impl Worker {
         if found.is_empty() {
             return;
         }
-        let mut queue = self.state.queue();
+        let mut queue = self.state.queue.lock();
         if queue.is_stopped {
             drop(queue);
             return drop(found);
@@ -161,7 +161,8 @@ impl Worker {
     /// Submits runs until the ring or the bounce buffers are full.
     fn fill(&mut self) {
         while self.ring.has_room() {
-            let next = self.waiting_run.take().or_else(|| self.state.queue().pieces.next_run());
+            let next =
+                self.waiting_run.take().or_else(|| self.state.queue.lock().pieces.next_run());
             let Some(pieces) = next else { return };
             let Some((start, to)) = self.target(&pieces) else {
                 self.waiting_run = Some(pieces);

@@ -7,11 +7,12 @@ use std::{
     path::Path,
     ptr,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tierfeed_core::units::Bytes;
 use tierfeed_numa_memory::{Pages, Region, capacity};
 
@@ -64,7 +65,7 @@ impl Windows {
     ///
     /// [`io::ErrorKind::OutOfMemory`] if the system refuses the memory.
     pub(super) fn acquire(self: &Arc<Self>) -> io::Result<Memory> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(region) = state.free.pop() {
                 return Ok(Memory { region: Some(region), windows: Arc::clone(self) });
@@ -74,38 +75,36 @@ impl Windows {
                 drop(state);
                 let allocated = buffer("tierfeed-window", Bytes(WINDOW), Pages::Huge);
                 if allocated.is_err() {
-                    self.state().allocated -= 1;
+                    self.state.lock().allocated -= 1;
                     // Another thread may wait for this window.
                     self.returned.notify_one();
                 }
                 return Ok(Memory { region: Some(allocated?), windows: Arc::clone(self) });
             }
-            state = match state.open.pop_front() {
-                Some(OpenWindow { chunk, part }) => {
-                    drop(state);
+            match state.open.pop_front() {
+                Some(OpenWindow { chunk, part }) => MutexGuard::unlocked(&mut state, || {
                     if let Some(chunk) = chunk.upgrade() {
                         chunk.flush(part);
                     }
-                    self.state()
-                }
+                }),
                 // All windows are being written; wait for the memory of one of them.
-                None => self.returned.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+                None => self.returned.wait(&mut state),
+            }
         }
     }
 
     pub(super) fn opened(&self, window: OpenWindow) {
-        self.state().open.push_back(window);
+        self.state.lock().open.push_back(window);
         // A thread that waits for memory can write this window back.
         self.returned.notify_one();
     }
 
     pub(super) fn closed(&self, chunk: &DiskChunk, part: usize) {
-        self.state().open.retain(|it| it.part != part || !ptr::eq(it.chunk.as_ptr(), chunk));
+        self.state.lock().open.retain(|it| it.part != part || !ptr::eq(it.chunk.as_ptr(), chunk));
     }
 
     pub(super) fn forget(&self, chunk: &DiskChunk) {
-        self.state().open.retain(|it| !ptr::eq(it.chunk.as_ptr(), chunk));
+        self.state.lock().open.retain(|it| !ptr::eq(it.chunk.as_ptr(), chunk));
     }
 
     pub(super) fn count_write(&self, bytes: u64, outcome: &io::Result<()>) {
@@ -124,11 +123,6 @@ impl Windows {
     pub(crate) fn written(&self) -> Bytes {
         Bytes(self.written.load(Ordering::Relaxed))
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No code under this lock panics.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Deref for Memory {
@@ -141,7 +135,7 @@ impl Deref for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.windows.state().free.extend(self.region.take());
+        self.windows.state.lock().free.extend(self.region.take());
         self.windows.returned.notify_one();
     }
 }
