@@ -190,7 +190,7 @@ impl Transforms {
 
     #[must_use]
     pub fn counts(&self) -> Counts {
-        Counts { waiting: self.orders.waiting(), ..self.orders.counters.read() }
+        Counts { waiting: self.orders.waiting(), ..*self.orders.counts.lock() }
     }
 }
 

@@ -18,13 +18,9 @@ mod source;
 mod split;
 mod token_bucket;
 
-use std::{
-    io,
-    num::NonZeroUsize,
-    ops::Range,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{io, num::NonZeroUsize, ops::Range, sync::Arc};
 
+use parking_lot::Mutex;
 use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_dataset::{Index, format::Encoding};
 use tierfeed_numa_memory::failpoint;
@@ -34,7 +30,7 @@ use tokio::{
     task::{JoinError, JoinSet},
 };
 
-use self::{figures::count, race::FetchError, reading::Located};
+use self::{race::FetchError, reading::Located};
 use crate::{
     fetcher::{Fetch, Fetcher, Target},
     network::Network,
@@ -131,7 +127,7 @@ impl Shared {
     /// Answers the fetch if no other task can write; else the last owner drops it.
     fn end(shared: Arc<Self>, outcome: Result<(), ReadError>) {
         if let Some(shared) = Arc::into_inner(shared) {
-            let fetch = shared.fetch.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let fetch = shared.fetch.into_inner();
             fetch.end(outcome);
         }
     }
@@ -156,7 +152,7 @@ impl Requests {
         shared: &Arc<Shared>,
         located: &Located,
     ) -> Result<(), FetchError> {
-        count(&self.counters.split, 1);
+        self.counters.count(|figures| figures.split += 1);
         let mut running = JoinSet::new();
         let mut outcome = Ok(());
         for part in self.settings.split.parts(located.range()) {

@@ -168,8 +168,7 @@ struct MoveCounter {
     operations: AtomicU64,
     bytes: AtomicU64,
     failed: [AtomicU64; FAULTS.len()],
-    durations: [AtomicU64; DURATION_BOUNDS.len() + 1],
-    duration: AtomicU64,
+    durations: DurationCounter,
 }
 
 impl MoveCounters {
@@ -199,8 +198,7 @@ impl MoveCounters {
         }
         add(&counter.operations, 1);
         add(&counter.bytes, len.0);
-        add(&counter.duration, lasted.0);
-        add(&counter.durations[DURATION_BOUNDS.partition_point(|bound| *bound < lasted)], 1);
+        counter.durations.count(lasted, None);
     }
 
     /// Leaves out pairs of endpoints that had no move.
@@ -209,14 +207,15 @@ impl MoveCounters {
         let moves = self.counters.iter().enumerate().map(|(at, counter)| {
             let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
             let failed = FAULTS.into_iter().zip(counter.failed.iter().map(read));
+            let Durations { buckets, sum } = counter.durations.read();
             Moves {
                 from: Self::end(at / ends),
                 to: Self::end(at % ends),
                 operations: read(&counter.operations),
                 bytes: Bytes(read(&counter.bytes)),
                 failed: failed.filter(|(_, count)| *count > 0).collect(),
-                durations: counter.durations.iter().map(read).collect(),
-                duration: Nanoseconds(read(&counter.duration)),
+                durations: buckets,
+                duration: sum,
             }
         });
         moves.filter(|moves| moves.operations > 0 || !moves.failed.is_empty()).collect()

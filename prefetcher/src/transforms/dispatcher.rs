@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     os::fd::AsFd as _,
-    sync::{Arc, Weak, atomic::Ordering, mpsc::SyncSender},
+    sync::{Arc, Weak, mpsc::SyncSender},
     time::Duration,
 };
 
@@ -18,7 +18,6 @@ use tierfeed_transform::{
 
 use super::{
     Settings, Task, TransformError,
-    counts::Counters,
     orders::Orders,
     seat::{Given, Seat, Worker},
 };
@@ -132,7 +131,7 @@ impl Dispatcher {
             }
             match WorkerProcess::start(&self.settings.program, &self.settings.setup) {
                 Ok(process) => {
-                    Counters::add(&self.orders.counters.started);
+                    self.orders.counts.lock().started += 1;
                     self.seats[seat] = Seat::Taken(Worker::new(process, now));
                 }
                 Err(error) => self.note_failed_start(seat, error.to_string()),
@@ -252,7 +251,7 @@ impl Dispatcher {
 
     fn count_working(&self) {
         let working = self.seats.iter().filter(|seat| seat.worker().is_some_and(|it| it.is_ready));
-        self.orders.counters.working.store(working.count(), Ordering::Relaxed);
+        self.orders.counts.lock().working = working.count();
     }
 
     /// Waits for an order, a packet or a deadline.
@@ -319,7 +318,8 @@ impl Dispatcher {
                 let given = worker.given.pop_front()?;
                 worker.deadline = worker.given.front().map(|_| deadline);
                 let begun = std::mem::replace(&mut worker.begun, now);
-                self.orders.counters.held(Nanoseconds(now.0.saturating_sub(begun.0)));
+                let held = Duration::from_nanos(now.0.saturating_sub(begun.0));
+                self.orders.counts.lock().held += held;
                 self.idle_ends = 0;
                 self.answer(given.task, outcome, took);
                 None
@@ -328,17 +328,20 @@ impl Dispatcher {
     }
 
     fn answer(&self, task: Task, outcome: Outcome, took: Duration) {
-        let counters = &self.orders.counters;
-        counters.worked(took);
+        let mut counts = self.orders.counts.lock();
+        counts.worked += took;
         let outcome = match outcome {
             Outcome::Done { prepared_sum } => {
-                Counters::add(&counters.transformed);
+                counts.transformed += 1;
                 Ok(prepared_sum)
             }
             Outcome::Untransformable(defect) => Err(TransformError::Untransformable(defect)),
             Outcome::Failed(why) => Err(TransformError::Failed(why)),
         };
-        outcome.as_ref().err().into_iter().for_each(|error| counters.reject(error));
+        if let Err(error) = &outcome {
+            counts.reject(error);
+        }
+        drop(counts);
         task.end(outcome, took);
     }
 
@@ -396,8 +399,9 @@ impl Dispatcher {
             return self.note_failed_start(seat, format!("it {ending} at its start"));
         }
         let is_overdue = matches!(error, TransformError::TimedOut(_));
-        let counters = &self.orders.counters;
-        Counters::add(if is_overdue { &counters.timed_out } else { &counters.crashed });
+        let mut counts = self.orders.counts.lock();
+        *(if is_overdue { &mut counts.timed_out } else { &mut counts.crashed }) += 1;
+        drop(counts);
         if let Some(first) = given.pop_front() {
             let sample = first.task.sample.0;
             tracing::warn!(sample, ending, "a transform worker ended over a sample");
@@ -414,7 +418,7 @@ impl Dispatcher {
     fn blame(&self, given: Given, error: TransformError) -> Option<Given> {
         if given.is_replacing {
             // Its row is written, and only the form behind it is missing.
-            Counters::add(&self.orders.counters.transformed);
+            self.orders.counts.lock().transformed += 1;
             given.task.end(Ok(None), Duration::ZERO);
             return None;
         }
@@ -422,7 +426,7 @@ impl Dispatcher {
         if ended < ENDED_MAX {
             return Some(Given { ended, ..given });
         }
-        self.orders.counters.reject(&error);
+        self.orders.counts.lock().reject(&error);
         given.task.end(Err(error), Duration::ZERO);
         None
     }

@@ -5,17 +5,18 @@ use std::{
     io,
     num::NonZeroUsize,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Mutex, MutexGuard, PoisonError, Weak},
+    sync::Weak,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use rustix::{
     event::{EventfdFlags, eventfd},
     io::{read, write},
 };
 use tierfeed_numa_memory::Region;
 
-use super::{Task, TransformError, counts::Counters};
+use super::{Counts, Task, TransformError};
 
 #[derive(Debug)]
 pub(super) struct Orders {
@@ -23,7 +24,8 @@ pub(super) struct Orders {
     /// Readable if there is something new.
     wake: OwnedFd,
     queued_max: NonZeroUsize,
-    pub(super) counters: Counters,
+    /// Without the tasks that wait.
+    pub(super) counts: Mutex<Counts>,
 }
 
 #[derive(Debug, Default)]
@@ -37,16 +39,16 @@ struct State {
 impl Orders {
     pub(super) fn new(queued_max: NonZeroUsize) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { state: Mutex::default(), wake, queued_max, counters: Counters::default() })
+        Ok(Self { state: Mutex::default(), wake, queued_max, counts: Mutex::default() })
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.state().tasks.len()
+        self.state.lock().tasks.len()
     }
 
     /// Queues a task; refuses it if the queue is full or closed, which is no fault of its sample.
     pub(super) fn push(&self, task: Task) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_full = state.tasks.len() >= self.queued_max.get();
         if state.is_closed || is_full {
             drop(state);
@@ -60,30 +62,30 @@ impl Orders {
     }
 
     pub(super) fn forget(&self, memory: Weak<Region>) {
-        self.state().forgotten.push(memory);
+        self.state.lock().forgotten.push(memory);
         self.wake();
     }
 
     pub(super) fn close(&self) {
-        self.state().is_closed = true;
+        self.state.lock().is_closed = true;
         self.wake();
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.state().is_closed
+        self.state.lock().is_closed
     }
 
     pub(super) fn take_task(&self) -> Option<Task> {
-        self.state().tasks.pop_front()
+        self.state.lock().tasks.pop_front()
     }
 
     pub(super) fn take_forgotten(&self) -> Vec<Weak<Region>> {
-        std::mem::take(&mut self.state().forgotten)
+        std::mem::take(&mut self.state.lock().forgotten)
     }
 
     /// All tasks, so that none comes behind the last round of the thread.
     pub(super) fn take_tasks(&self) -> VecDeque<Task> {
-        std::mem::take(&mut self.state().tasks)
+        std::mem::take(&mut self.state.lock().tasks)
     }
 
     /// Clears all wake-ups so far. The caller takes the orders that they announced afterwards.
@@ -95,11 +97,6 @@ impl Orders {
     fn wake(&self) {
         // A full counter has a wake-up already.
         let _ = write(&self.wake, &1_u64.to_ne_bytes());
-    }
-
-    /// No task is finished under the lock, so no panic can leave the state half changed.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

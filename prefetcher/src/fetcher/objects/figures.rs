@@ -1,7 +1,6 @@
-//! Counters of the requests of a fetcher.
+//! The figures of the requests of a fetcher since its start.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use parking_lot::Mutex;
 use tierfeed_core::units::Bytes;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,31 +18,15 @@ pub struct ObjectFigures {
 }
 
 #[derive(Debug, Default)]
-pub struct ObjectCounters {
-    pub(super) requests: AtomicU64,
-    pub(super) retries: AtomicU64,
-    pub(super) hedges: AtomicU64,
-    pub(super) hedges_won: AtomicU64,
-    pub(super) split: AtomicU64,
-    pub(super) discarded: AtomicU64,
-}
+pub struct ObjectCounters(Mutex<ObjectFigures>);
 
 impl ObjectCounters {
-    /// Each is exact; they may be read at slightly different moments.
     #[must_use]
     pub fn figures(&self) -> ObjectFigures {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        ObjectFigures {
-            requests: read(&self.requests),
-            retries: read(&self.retries),
-            hedges: read(&self.hedges),
-            hedges_won: read(&self.hedges_won),
-            split: read(&self.split),
-            discarded: Bytes(read(&self.discarded)),
-        }
+        *self.0.lock()
     }
-}
 
-pub(super) fn count(counter: &AtomicU64, amount: u64) {
-    counter.fetch_add(amount, Ordering::Relaxed);
+    pub(super) fn count(&self, by: impl FnOnce(&mut ObjectFigures)) {
+        by(&mut self.0.lock());
+    }
 }

@@ -8,7 +8,7 @@ use std::{
     io,
     ops::Range,
     pin::Pin,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,7 +22,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Requests, figures::count, range_writer::RangeWriter};
+use super::{Requests, range_writer::RangeWriter};
 
 /// The least number of bytes that a request must deliver in each `Patience::silence`.
 pub(super) const PROGRESS_MIN: u64 = 16 << 10;
@@ -101,7 +101,7 @@ impl<'a> Race<'a> {
     }
 
     fn send(&mut self, range: Range<u64>, extra: Option<SemaphorePermit<'a>>) {
-        count(&self.requests.counters.requests, 1);
+        self.requests.counters.count(|figures| figures.requests += 1);
         let at = range.start;
         let asked = ask(self.requests.client.clone(), Arc::clone(self.object), range);
         let state = State::Asked(Box::pin(asked));
@@ -111,7 +111,7 @@ impl<'a> Race<'a> {
 
     fn hedge(&mut self, remaining: Range<u64>) {
         if let Some(extra) = self.requests.try_hedge() {
-            count(&self.requests.counters.hedges, 1);
+            self.requests.counters.count(|figures| figures.hedges += 1);
             self.send(remaining, Some(extra));
         }
     }
@@ -145,10 +145,13 @@ impl<'a> Race<'a> {
             Ok(Some(piece)) => {
                 let used = writer.write(attempt.at, &piece).map_err(FetchError::Target)?;
                 attempt.at += piece.len() as u64;
-                let counters = &self.requests.counters;
-                count(&counters.discarded, (piece.len() as u64).saturating_sub(used));
-                if writer.is_full() && attempt.extra.is_some() {
-                    counters.hedges_won.fetch_add(1, Ordering::Relaxed);
+                let discarded = (piece.len() as u64).saturating_sub(used);
+                let is_won = writer.is_full() && attempt.extra.is_some();
+                if discarded > 0 || is_won {
+                    self.requests.counters.count(|figures| {
+                        figures.discarded.0 += discarded;
+                        figures.hedges_won += u64::from(is_won);
+                    });
                 }
                 return Ok(());
             }

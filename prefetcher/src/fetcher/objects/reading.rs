@@ -26,7 +26,6 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     ObjectSettings, Requests,
-    figures::count,
     race::{FetchError, Race},
     range_writer::{Put, RangeWriter},
 };
@@ -146,7 +145,8 @@ impl Requests {
                 outcome => return outcome,
             }
             if object.strong_etag().is_none() {
-                count(&self.counters.discarded, writer.restart());
+                let discarded = writer.restart();
+                self.counters.count(|figures| figures.discarded.0 += discarded);
             }
         }
     }
@@ -159,7 +159,7 @@ impl Requests {
     ) -> Result<(), FetchError> {
         loop {
             self.count_needed();
-            count(&self.counters.requests, 1);
+            self.counters.count(|figures| figures.requests += 1);
             match self.client.store().head(&object.key).await {
                 Ok(found) if object.is(&found) => return Ok(()),
                 Ok(_) => return Err(RangeError::Changed.into()),
@@ -246,7 +246,7 @@ impl<'a> Retries<'a> {
             return Err(error);
         }
         *made += 1;
-        count(&requests.counters.retries, 1);
+        requests.counters.count(|figures| figures.retries += 1);
         let is_quick = requests.count_retry();
         let chance = seed.wrapping_add(u64::from(*made).wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 32;
         sleep(requests.settings.pause(*made, is_quick, chance)).await;
