@@ -25,30 +25,25 @@ mod transform;
 mod view;
 
 use std::{
-    collections::BTreeMap,
     num::NonZeroUsize,
     sync::{Arc, OnceLock},
 };
 
 use tierfeed_core::{
     id::{NumaNode, OpId, Rank, SampleId, TierId},
-    session::{Fault, Memory, Operation, Origin, Place, Slot},
-    units::{Bytes, Nanoseconds},
+    session::{Fault, Memory, Operation, Origin},
+    units::Nanoseconds,
 };
 use tierfeed_numa_memory::{
-    Placement, Region, bus_errors,
+    Region, bus_errors,
     lanes::{Job, Lanes, Refused},
 };
 
 use crate::{
-    fetcher::{Fetcher, Target},
-    peers,
-    recorder::Recorder,
+    fetcher::Fetcher,
     tier::Store,
     transforms::{Counts as TransformCounts, Transforms},
 };
-use tierfeed_dataset::read::Source;
-use tierfeed_handoff::SharedTier;
 
 use answer::Answer;
 use population::PopulationThread;
@@ -198,12 +193,6 @@ impl DataPlane {
         }
     }
 
-    /// The place in staging of a sample that comes from another node; `None` if it has no memory.
-    #[must_use]
-    pub fn receive(&self, to: Slot) -> Option<Target> {
-        self.state.receive(to)
-    }
-
     /// No operation may be in flight in it.
     pub fn free(&self, memory: Memory) {
         match memory {
@@ -235,56 +224,9 @@ impl DataPlane {
         drop(self.space.submit(moving));
     }
 
-    /// Where the arena of each rank with a preference lies, or lay when it was closed.
-    #[must_use]
-    pub fn staging_placements(&self) -> BTreeMap<Rank, Placement> {
-        self.state.arena_placements()
-    }
-
-    /// As far as there are addresses for them.
-    #[must_use]
-    pub fn shared_tiers(&self) -> Vec<SharedTier> {
-        self.state.shared_tiers()
-    }
-
-    /// A view of a sample of `len` bytes that a tier keeps in memory, for a peer; `None` if it lies on a
-    /// disk, is not complete, or its memory is broken. The caller keeps the place as it is while the view
-    /// lives.
-    #[must_use]
-    pub fn view(&self, sample: SampleId, place: &Place, len: Bytes) -> Option<peers::Held> {
-        self.state.view(sample, place, len)
-    }
-
-    #[must_use]
-    pub fn usage(&self) -> Usage {
-        self.state.usage()
-    }
-
-    /// The kernel walks all pages of the process for the answer, which takes milliseconds or more.
-    #[must_use]
-    pub fn write_modes(&self) -> WriteModes {
-        self.state.write_modes()
-    }
-
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.state.counters()
-    }
-
     #[must_use]
     pub fn backend(&self) -> &'static str {
         self.fetcher.backend()
-    }
-
-    /// Drops what reads of `source` left in the page cache of samples that a tier keeps. Only the first
-    /// source that is given is used.
-    pub fn drop_pages_with(&self, source: Arc<dyn Source>) {
-        self.state.drop_pages_with(source);
-    }
-
-    /// Only the first recorder that is given is used.
-    pub fn record_with(&self, recorder: Arc<Recorder>) {
-        self.state.record_with(recorder);
     }
 
     /// Only the first pool that is given is used.
@@ -303,12 +245,6 @@ impl DataPlane {
     #[must_use]
     pub fn reason(&self, sample: SampleId) -> Option<String> {
         self.fetcher.waits_for(sample).or_else(|| self.state.reason(sample))
-    }
-
-    /// At most [`FAILURES_KEPT`], oldest first.
-    #[must_use]
-    pub fn faults(&self) -> Vec<Arc<Failure>> {
-        self.state.failures()
     }
 
     /// Ends emulated waits, answers queued operations with a fault, and joins all threads.

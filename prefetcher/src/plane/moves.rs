@@ -19,6 +19,7 @@ use tierfeed_numa_memory::{
 use crate::{
     fetcher::{Fetch, Fetcher, Target},
     plane::{
+        DataPlane,
         answer::Answer,
         failure::{Cause, CopyError},
         settings::Verify,
@@ -79,13 +80,6 @@ impl PlaneState {
             state.fetched.count(to.len, &outcome);
             answer.give(Some(sample), outcome);
         }));
-    }
-
-    pub(crate) fn receive(&self, to: Slot) -> Option<Target> {
-        let segment = self.staged(to).ok().filter(|segment| !is_poisoned(segment))?;
-        let Allocation::Memory(region) = segment.store.allocation() else { return None };
-        forget_sums(std::slice::from_ref(&segment));
-        Some(Target::new(Arc::clone(region), to.offset, to.len))
     }
 
     /// A thread of the tier waits for an emulated link, not the thread that ends the read.
@@ -247,6 +241,17 @@ impl PlaneState {
         let segments = counted.tier.segments(&place.pieces);
         let segments = segments.map_err(|chunk| CopyError::UnknownChunk { kind, chunk })?;
         Ok(CopySide { tier: Some(counted), segments })
+    }
+}
+
+impl DataPlane {
+    /// The place in staging of a sample that comes from another node; `None` if it has no memory.
+    #[must_use]
+    pub fn receive(&self, to: Slot) -> Option<Target> {
+        let segment = self.state.staged(to).ok().filter(|segment| !is_poisoned(segment))?;
+        let Allocation::Memory(region) = segment.store.allocation() else { return None };
+        forget_sums(std::slice::from_ref(&segment));
+        Some(Target::new(Arc::clone(region), to.offset, to.len))
     }
 }
 

@@ -4,11 +4,12 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, RwLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
+use parking_lot::{Mutex, RwLock};
 use tierfeed_core::{
     id::{ChunkId, NumaNode, OpId, Rank, SampleId, TierId},
     session::Fault,
@@ -19,7 +20,7 @@ use tierfeed_numa_memory::{HugePages, Pages, Placement, Region, RegionPart, Requ
 
 use crate::{
     plane::{
-        Ended,
+        DataPlane, Ended,
         counters::{
             Counters, DurationCounter, MoveCounters, TierTraffic, TierUsage, TrafficCounter, Usage,
             WriteModes,
@@ -130,17 +131,17 @@ impl PlaneState {
         let stores = self.arena_write_mode.get_or_init(write_mode).0;
         let store =
             Arc::new(Store::new(None, Allocation::Memory(region), len, &self.arenas_held, stores));
-        self.arenas.write().unwrap_or_else(PoisonError::into_inner).insert(rank, store);
+        self.arenas.write().insert(rank, store);
         Ok(())
     }
 
     fn locality_of(&self, rank: Rank) -> Locality {
-        let staging = self.staging.read().unwrap_or_else(PoisonError::into_inner);
+        let staging = self.staging.read();
         staging.get(&rank).copied().unwrap_or(Locality::Anywhere)
     }
 
     pub(crate) fn stage_near(&self, rank: Rank, node: NumaNode) {
-        let mut staging = self.staging.write().unwrap_or_else(PoisonError::into_inner);
+        let mut staging = self.staging.write();
         staging.insert(rank, Locality::Near(node));
     }
 
@@ -152,27 +153,20 @@ impl PlaneState {
         }
     }
 
-    /// Without ranks that have no preference; of a closed arena the last placement.
-    pub(crate) fn arena_placements(&self) -> BTreeMap<Rank, Placement> {
-        let arenas = self.arenas.read().unwrap_or_else(PoisonError::into_inner).clone();
-        arenas.into_keys().for_each(|rank| self.note_placement(rank));
-        self.placements.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     fn note_placement(&self, rank: Rank) {
         let Some(region) = self.arena(rank).filter(|_| self.locality_of(rank).node().is_some())
         else {
             return;
         };
         if let Ok(placement) = region.placement_now() {
-            let mut placements = self.placements.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut placements = self.placements.lock();
             placements.insert(rank, placement);
         }
     }
 
     pub(crate) fn take_arena(&self, rank: Rank) -> Option<Arc<Store>> {
         self.note_placement(rank);
-        self.arenas.write().unwrap_or_else(PoisonError::into_inner).remove(&rank)
+        self.arenas.write().remove(&rank)
     }
 
     pub(crate) fn take_chunk(&self, tier: TierId, chunk: ChunkId) -> Option<Arc<Store>> {
@@ -186,12 +180,8 @@ impl PlaneState {
         }
     }
 
-    pub(crate) fn shared_tiers(&self) -> Vec<SharedTier> {
-        self.tiers.iter().filter_map(|counted| counted.tier.shared(counted.id)).collect()
-    }
-
     pub(crate) fn arena_store(&self, rank: Rank) -> Result<Arc<Store>, CopyError> {
-        let arenas = self.arenas.read().unwrap_or_else(PoisonError::into_inner);
+        let arenas = self.arenas.read();
         arenas.get(&rank).cloned().ok_or(CopyError::UnknownArena { rank })
     }
 
@@ -200,19 +190,11 @@ impl PlaneState {
         self.tiers.get(usize::from(tier.0)).ok_or(unknown)
     }
 
-    pub(crate) fn drop_pages_with(&self, source: Arc<dyn Source>) {
-        self.cached_source.get_or_init(|| source);
-    }
-
     /// Drops what reads of a sample left in the page cache, because a tier keeps it.
     pub(crate) fn drop_pages(&self, sample: SampleId) {
         if let Some(source) = self.cached_source.get() {
             source.drop_pages(sample);
         }
-    }
-
-    pub(crate) fn record_with(&self, recorder: Arc<Recorder>) {
-        self.recorder.get_or_init(|| recorder);
     }
 
     pub(crate) fn count(&self, summary: Option<Summary>, begun: Nanoseconds, fault: Option<Fault>) {
@@ -252,36 +234,53 @@ impl PlaneState {
     pub(crate) fn reason(&self, sample: SampleId) -> Option<String> {
         self.failures.reason(sample)
     }
+}
 
-    pub(crate) fn failures(&self) -> Vec<Arc<Failure>> {
-        self.failures.read()
+/// What the plane holds, and what it did.
+impl DataPlane {
+    /// Where the arena of each rank with a preference lies, or lay when it was closed.
+    #[must_use]
+    pub fn staging_placements(&self) -> BTreeMap<Rank, Placement> {
+        let arenas = self.state.arenas.read().clone();
+        arenas.into_keys().for_each(|rank| self.state.note_placement(rank));
+        self.state.placements.lock().clone()
     }
 
-    pub(crate) fn usage(&self) -> Usage {
+    /// As far as there are addresses for them.
+    #[must_use]
+    pub fn shared_tiers(&self) -> Vec<SharedTier> {
+        self.state.tiers.iter().filter_map(|counted| counted.tier.shared(counted.id)).collect()
+    }
+
+    #[must_use]
+    pub fn usage(&self) -> Usage {
         let usage_of = |counted: &CountedTier| {
             let tier = &counted.tier;
             TierUsage { kind: tier.kind(), medium: tier.medium(), bytes: tier.held() }
         };
         Usage {
-            arenas: Bytes(self.arenas_held.load(Ordering::Relaxed)),
-            tiers: self.tiers.iter().map(usage_of).collect(),
+            arenas: Bytes(self.state.arenas_held.load(Ordering::Relaxed)),
+            tiers: self.state.tiers.iter().map(usage_of).collect(),
         }
     }
 
-    pub(crate) fn write_modes(&self) -> WriteModes {
+    /// The kernel walks all pages of the process for the answer, which takes milliseconds or more.
+    #[must_use]
+    pub fn write_modes(&self) -> WriteModes {
         let of_memory = |(stores, pages, _): &(Stores, HugePages, Vec<Placement>)| {
             WriteMode::Memory { stores: *stores, pages: *pages }
         };
-        let staging = self.arena_write_mode.get();
+        let staging = self.state.arena_write_mode.get();
         WriteModes {
             staging: staging.map(of_memory),
             staging_placements: staging
                 .map_or_else(Vec::new, |(.., placements)| placements.clone()),
-            tiers: self.tiers.iter().map(|counted| counted.tier.write_mode()).collect(),
+            tiers: self.state.tiers.iter().map(|counted| counted.tier.write_mode()).collect(),
         }
     }
 
-    pub(crate) fn counters(&self) -> Counters {
+    #[must_use]
+    pub fn counters(&self) -> Counters {
         let traffic_of = |counted: &CountedTier| TierTraffic {
             kind: counted.tier.kind(),
             read: counted.read.read(),
@@ -289,13 +288,30 @@ impl PlaneState {
             writes_failed: counted.tier.writes_failed(),
         };
         Counters {
-            source: self.fetched.read(),
-            tiers: self.tiers.iter().map(traffic_of).collect(),
-            moves: self.move_counters.read(),
-            transform_durations: self.transform_durations.read(),
-            faults: self.faults.load(Ordering::Relaxed),
-            abandoned: self.abandoned.load(Ordering::Relaxed),
+            source: self.state.fetched.read(),
+            tiers: self.state.tiers.iter().map(traffic_of).collect(),
+            moves: self.state.move_counters.read(),
+            transform_durations: self.state.transform_durations.read(),
+            faults: self.state.faults.load(Ordering::Relaxed),
+            abandoned: self.state.abandoned.load(Ordering::Relaxed),
         }
+    }
+
+    /// Drops what reads of `source` left in the page cache of samples that a tier keeps. Only the first
+    /// source that is given is used.
+    pub fn drop_pages_with(&self, source: Arc<dyn Source>) {
+        self.state.cached_source.get_or_init(|| source);
+    }
+
+    /// Only the first recorder that is given is used.
+    pub fn record_with(&self, recorder: Arc<Recorder>) {
+        self.state.recorder.get_or_init(|| recorder);
+    }
+
+    /// At most [`super::FAILURES_KEPT`], oldest first.
+    #[must_use]
+    pub fn faults(&self) -> Vec<Arc<Failure>> {
+        self.state.failures.read()
     }
 }
 

@@ -2,11 +2,15 @@
 
 use tierfeed_core::{id::SampleId, session::Place, units::Bytes};
 
-use crate::{peers::Held, plane::state::PlaneState};
+use crate::{peers::Held, plane::DataPlane};
 
-impl PlaneState {
-    pub(crate) fn view(&self, sample: SampleId, place: &Place, len: Bytes) -> Option<Held> {
-        let segments = self.tier(place.tier).ok()?.tier.segments(&place.pieces).ok()?;
+impl DataPlane {
+    /// A view of a sample of `len` bytes that a tier keeps in memory, for a peer; `None` if it lies on a
+    /// disk, is not complete, or its memory is broken. The caller keeps the place as it is while the view
+    /// lives.
+    #[must_use]
+    pub fn view(&self, sample: SampleId, place: &Place, len: Bytes) -> Option<Held> {
+        let segments = self.state.tier(place.tier).ok()?.tier.segments(&place.pieces).ok()?;
         if segments.iter().any(|segment| segment.store.bus_errors() > 0) {
             return None;
         }
