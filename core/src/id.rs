@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 pub use tierfeed_units::NumaNode;
 
 /// A sample, in the order of the index of its dataset, counted over all datasets of the job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SampleId(pub u32);
 
 /// A dataset of the job: 0 is the first, which the training reads.

@@ -14,7 +14,7 @@
 //! views of its memory ([`Server::answer`], [`Held`]); what the node does not hold is `None`. When the bytes
 //! have left, or the connection is lost, it says [`Event::Sent`], once for each answer: the owner unpins.
 //!
-//! **Who may connect.** Both ends prove that they have the secret of the job ([`Access`], `peers/access.rs`).
+//! **Who may connect.** Both ends prove that they have the secret of the job ([`Access`]).
 //!
 //! Invariants:
 //!
@@ -27,15 +27,12 @@
 //!
 //! The format of the messages is in `docs/peers.md`.
 
-mod access;
 mod channel;
 mod client;
-mod counters;
 mod handshake;
-mod head;
 mod held;
+pub mod message;
 mod server;
-pub mod wire;
 
 use std::{fmt, time::Duration};
 
@@ -48,11 +45,10 @@ use tokio::time::Instant;
 use crate::fetcher::Target;
 
 pub use crate::network::Network;
-pub use access::Access;
-pub use client::{Client, ClientSettings};
-pub use counters::{ClientCounters, ServerCounters};
+pub use client::{Client, ClientCounts, ClientSettings};
+pub use handshake::Access;
 pub use held::Held;
-pub use server::{Server, ServerSettings};
+pub use server::{Server, ServerCounts, ServerSettings};
 
 const WITHIN_MAX: Duration = Duration::from_secs(3600);
 
@@ -108,44 +104,6 @@ pub enum Failure {
     Target,
     #[error("the client stopped")]
     Stopped,
-}
-
-impl Failure {
-    /// In the order of [`ClientCounters::failures`].
-    pub const ALL: [Self; 13] = [
-        Self::Timeout,
-        Self::Unknown,
-        Self::Refused,
-        Self::Stranger,
-        Self::Closed,
-        Self::Silent,
-        Self::BrokenSum,
-        Self::WrongLength,
-        Self::OtherGeneration,
-        Self::Protocol,
-        Self::Full,
-        Self::Target,
-        Self::Stopped,
-    ];
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Unknown => "unknown",
-            Self::Refused => "refused",
-            Self::Stranger => "stranger",
-            Self::Closed => "closed",
-            Self::Silent => "silent",
-            Self::BrokenSum => "broken-sum",
-            Self::WrongLength => "wrong-length",
-            Self::OtherGeneration => "other-generation",
-            Self::Protocol => "protocol",
-            Self::Full => "full",
-            Self::Target => "target",
-            Self::Stopped => "stopped",
-        }
-    }
 }
 
 impl Read {
@@ -208,7 +166,7 @@ pub struct Asked {
     pub generation: u64,
     /// The time from now on in which the peer needs the answer.
     pub within: Duration,
-    /// At most [`wire::SAMPLES_MAX`].
+    /// At most [`message::SAMPLES_MAX`].
     pub samples: Vec<SampleId>,
 }
 

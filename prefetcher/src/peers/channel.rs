@@ -1,5 +1,5 @@
-//! One connection as a stream of bytes, plain or encrypted. Only its `async` methods wait, so that a read
-//! can end at any point between two calls.
+//! One connection as a stream of bytes, encrypted or, after its handshake, plain. Only its `async` methods
+//! wait, so that a read can end at any point between two calls.
 
 mod tls;
 
@@ -40,15 +40,48 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Disables Nagle's algorithm, and lets the kernel close a connection to a lost host.
-    pub(crate) fn plain(stream: TcpStream) -> io::Result<Self> {
+    /// Carries out the handshake of TLS. Disables Nagle's algorithm, and lets the kernel close a connection to
+    /// a lost host.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidData`] if the other end does not prove the same key, else as the connection.
+    pub(crate) async fn encrypted(stream: TcpStream, connection: Connection) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         sockopt::set_socket_keepalive(&stream, true)?;
         sockopt::set_tcp_keepidle(&stream, PROBE_AFTER)?;
         sockopt::set_tcp_keepintvl(&stream, PROBE_EVERY)?;
         sockopt::set_tcp_keepcnt(&stream, PROBES_MAX)?;
         sockopt::set_tcp_user_timeout(&stream, ACKNOWLEDGED_WITHIN_MS)?;
-        Ok(Self { stream, tls: None })
+        let mut tls = Box::new(Tls::new(connection));
+        while !tls.shake_hands(&stream)? {
+            if tls.has_unsent() {
+                stream.writable().await?;
+            } else {
+                stream.readable().await?;
+            }
+        }
+        Ok(Self { stream, tls: Some(tls) })
+    }
+
+    /// A key that only both ends of this connection know, for the purpose that `label` names.
+    ///
+    /// # Errors
+    ///
+    /// If the connection is not encrypted.
+    pub(crate) fn derived_key(&self, label: &[u8]) -> io::Result<[u8; 32]> {
+        let tls = self.tls.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        tls.derived_key(label)
+    }
+
+    /// Leaves all bytes from now on as they are. Both ends do it between the same two messages.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidData`] if the other end sent something too early.
+    pub(crate) fn end_encryption(&mut self) -> io::Result<()> {
+        let is_drained = self.tls.take().is_none_or(|mut tls| tls.is_drained());
+        if is_drained { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
     /// Bounds the send buffer if the link has a short round trip. On an error the choice of the kernel stays.
@@ -56,23 +89,6 @@ impl Channel {
         if round_trip(self.stream.as_fd()).is_ok_and(|time| time <= SHORT_ROUND_TRIP) {
             let _ = sockopt::set_socket_send_buffer_size(&self.stream, SEND_BUFFER_BYTES);
         }
-    }
-
-    /// Encrypts everything from now on, after the handshake of TLS.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::InvalidData`] if the other end does not prove the same key, else as the connection.
-    pub(crate) async fn encrypted(mut self, connection: Connection) -> io::Result<Self> {
-        let tls = self.tls.insert(Box::new(Tls::new(connection)));
-        while !tls.shake_hands(&self.stream)? {
-            if tls.has_unsent() {
-                self.stream.writable().await?;
-            } else {
-                self.stream.readable().await?;
-            }
-        }
-        Ok(self)
     }
 
     pub(crate) async fn readable(&self) -> io::Result<()> {
@@ -167,18 +183,6 @@ impl Channel {
         }
     }
 
-    pub(crate) async fn receive_all(&mut self, buffer: &mut [u8]) -> io::Result<()> {
-        let mut done = 0;
-        while done < buffer.len() {
-            match self.receive(&mut buffer[done..]) {
-                Ok(received) => done += received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable().await?,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
     pub(crate) async fn send_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut done = 0;
         while done < bytes.len() || self.has_unsent() {
@@ -211,7 +215,7 @@ mod tests {
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            let channel = Channel::plain(stream).unwrap();
+            let channel = Channel { stream, tls: None };
             let size = || sockopt::socket_send_buffer_size(&channel.stream).unwrap();
             let before = size();
             let is_short = round_trip(channel.stream.as_fd()).unwrap() <= SHORT_ROUND_TRIP;

@@ -8,10 +8,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::{Mutex, RwLock};
 use tierfeed_core::id::NodeId;
 use tokio::{
     sync::{Notify, watch},
@@ -20,7 +21,7 @@ use tokio::{
 
 use crate::{
     network::{Network, Spawner},
-    peers::{Access, ClientCounters, Failure, LinkFigures, Outcome, Read, counters::ClientTotals},
+    peers::{Access, Failure, LinkFigures, Outcome, Read},
 };
 
 use connection::Connection;
@@ -60,6 +61,15 @@ impl Default for ClientSettings {
     }
 }
 
+/// What a client did since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClientCounts {
+    pub connected: u64,
+    pub requests: u64,
+    /// Bytes of samples that were received, those of failed reads too.
+    pub received_bytes: u64,
+}
+
 #[derive(Debug)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -75,7 +85,7 @@ pub(crate) struct Shared {
     settings: ClientSettings,
     spawner: Spawner,
     peers: RwLock<BTreeMap<NodeId, Arc<Peer>>>,
-    totals: ClientTotals,
+    counts: Mutex<ClientCounts>,
     /// Signalled when a request begins to wait for a connection.
     waiting: Notify,
     stopped: watch::Receiver<bool>,
@@ -90,7 +100,7 @@ impl Client {
             settings,
             spawner: network.spawner(),
             peers: RwLock::default(),
-            totals: ClientTotals::default(),
+            counts: Mutex::default(),
             waiting: Notify::new(),
             stopped,
         });
@@ -102,19 +112,16 @@ impl Client {
     /// Sets where `peer` listens, as the process `incarnation`. If either differs from before, its
     /// connections are closed.
     pub fn set_peer(&self, peer: NodeId, address: SocketAddr, incarnation: u64) {
-        let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut peers = self.shared.peers.write();
         let known = peers.entry(peer).or_insert_with(|| Arc::new(Peer::new(peer)));
         known.move_to(address, incarnation);
     }
 
     /// Forgets a peer: its reads fail, and its connections are closed.
     pub fn remove_peer(&self, peer: NodeId) {
-        let removed = {
-            let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
-            peers.remove(&peer)
-        };
+        let removed = self.shared.peers.write().remove(&peer);
         if let Some(removed) = removed {
-            self.shared.fail(removed.remove(), Failure::Unknown);
+            fail(removed.remove(), Failure::Unknown);
         }
     }
 
@@ -123,22 +130,19 @@ impl Client {
     /// It is sent with the next [`Self::flush`]. If it cannot be sent, it is answered from within this call.
     pub fn read(&self, peer: NodeId, generation: u64, read: Read) {
         let Some(known) = self.shared.peer(peer) else {
-            return self.shared.end(read, Outcome::Failed(Failure::Unknown));
+            return read.end(Outcome::Failed(Failure::Unknown));
         };
         match known.gather(generation, read) {
             Ok(()) => {
-                self.unflushed.lock().unwrap_or_else(PoisonError::into_inner).insert(peer);
+                self.unflushed.lock().insert(peer);
             }
-            Err(read) => self.shared.end(*read, Outcome::Failed(Failure::Full)),
+            Err(read) => read.end(Outcome::Failed(Failure::Full)),
         }
     }
 
     /// Sends the reads since the last call.
     pub fn flush(&self) {
-        let unflushed = {
-            let mut unflushed = self.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *unflushed)
-        };
+        let unflushed = std::mem::take(&mut *self.unflushed.lock());
         for peer in unflushed {
             if let Some(peer) = self.shared.peer(peer) {
                 peer.flush();
@@ -150,38 +154,35 @@ impl Client {
     /// Ordered by the number of the peer.
     #[must_use]
     pub fn links(&self) -> Vec<LinkFigures> {
-        let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
+        let peers = self.shared.peers.read();
         peers.values().map(|peer| peer.figures()).collect()
     }
 
     /// Measures the rate of a peer anew; the old rate holds until then.
     pub fn measure_anew(&self, node: NodeId) {
-        let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
+        let peers = self.shared.peers.read();
         peers.get(&node).into_iter().for_each(|peer| peer.measure_anew());
     }
 
     #[must_use]
-    pub fn counters(&self) -> ClientCounters {
-        self.shared.totals.read()
+    pub fn counts(&self) -> ClientCounts {
+        *self.shared.counts.lock()
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
         self.stop.send_replace(true);
-        let peers = {
-            let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *peers)
-        };
+        let peers = std::mem::take(&mut *self.shared.peers.write());
         for peer in peers.into_values() {
-            self.shared.fail(peer.remove(), Failure::Stopped);
+            fail(peer.remove(), Failure::Stopped);
         }
     }
 }
 
 impl Shared {
     fn peer(&self, peer: NodeId) -> Option<Arc<Peer>> {
-        self.peers.read().unwrap_or_else(PoisonError::into_inner).get(&peer).cloned()
+        self.peers.read().get(&peer).cloned()
     }
 
     /// Runs a task until the client is dropped.
@@ -203,27 +204,10 @@ impl Shared {
                 self.spawn(connection.run());
             }
             peer::Connect::Not => {}
-            peer::Connect::Later(refused) => self.fail(refused, Failure::Refused),
+            peer::Connect::Later(refused) => fail(refused, Failure::Refused),
         }
         if peer.has_waiting() {
             self.waiting.notify_one();
-        }
-    }
-
-    fn end(&self, read: Read, outcome: Outcome) {
-        self.totals.count(outcome);
-        read.end(outcome);
-    }
-
-    fn end_taken(&self, read: &mut Option<Read>, outcome: Outcome) {
-        if let Some(read) = read.take() {
-            self.end(read, outcome);
-        }
-    }
-
-    fn fail(&self, reads: impl IntoIterator<Item = Read>, failure: Failure) {
-        for read in reads {
-            self.end(read, Outcome::Failed(failure));
         }
     }
 
@@ -233,17 +217,20 @@ impl Shared {
             self.waiting.notified().await;
             loop {
                 sleep(TICK).await;
-                let peers: Vec<Arc<Peer>> = {
-                    let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
-                    peers.values().cloned().collect()
-                };
+                let peers: Vec<Arc<Peer>> = self.peers.read().values().cloned().collect();
                 let now = Instant::now();
-                peers.iter().for_each(|peer| self.fail(peer.expire(now), Failure::Timeout));
+                peers.iter().for_each(|peer| fail(peer.expire(now), Failure::Timeout));
                 if !peers.iter().any(|peer| peer.has_waiting()) {
                     break;
                 }
             }
         }
+    }
+}
+
+fn fail(reads: impl IntoIterator<Item = Read>, failure: Failure) {
+    for read in reads {
+        read.end(Outcome::Failed(failure));
     }
 }
 

@@ -8,12 +8,13 @@ use std::{
     fmt, io,
     net::{SocketAddr, TcpListener as StdListener},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Handle,
@@ -25,9 +26,7 @@ use tokio::{
 use crate::{
     network::Network,
     peers::{
-        Access, Answer, AskId, Event, ServerCounters,
-        channel::Channel,
-        counters::{ServerTotals, add},
+        Access, Answer, AskId, Event,
         handshake::{self, HandshakeError, Proved},
     },
 };
@@ -72,6 +71,19 @@ impl Default for ServerSettings {
     }
 }
 
+/// What a server did since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServerCounts {
+    /// Connections whose other end proved itself.
+    pub accepted: u64,
+    /// Other connections: without a proof in time, or without room for them.
+    pub refused: u64,
+    /// Connections that ended with an error after their other end proved itself.
+    pub lost: u64,
+    /// Bytes of samples that were sent.
+    pub sent_bytes: u64,
+}
+
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -87,11 +99,11 @@ pub(crate) struct Shared {
     event: Box<dyn Fn(Event) + Send + Sync>,
     next: AtomicU64,
     asked: Mutex<BTreeMap<AskId, Waiting>>,
-    totals: ServerTotals,
+    counts: Mutex<ServerCounts>,
 }
 
 struct Waiting {
-    wire: outgoing::Request,
+    request: outgoing::Request,
     answers: mpsc::Sender<Outgoing>,
 }
 
@@ -121,7 +133,7 @@ impl Server {
             event: Box::new(event),
             next: AtomicU64::new(0),
             asked: Mutex::default(),
-            totals: ServerTotals::default(),
+            counts: Mutex::default(),
         });
         let (stop, mut stopped) = watch::channel(false);
         let accepting = Arc::clone(&shared).accept(listener);
@@ -143,12 +155,12 @@ impl Server {
 
     /// Answers a request. [`Event::Sent`] follows, from within this call if the connection is lost.
     pub fn answer(&self, id: AskId, answer: Answer) {
-        let waiting = self.shared.asked().remove(&id);
+        let waiting = self.shared.asked.lock().remove(&id);
         let sent = outgoing::Sent::new(id, &self.shared);
         match waiting {
             // As many fit as a connection has requests; if it is lost, the answer is dropped, which says so.
-            Some(Waiting { wire, answers }) => {
-                drop(answers.try_send(Outgoing::new(wire, answer, sent)));
+            Some(Waiting { request, answers }) => {
+                drop(answers.try_send(Outgoing::new(request, answer, sent)));
             }
             // The views end before `sent` says so.
             None => drop(answer),
@@ -156,8 +168,8 @@ impl Server {
     }
 
     #[must_use]
-    pub fn counters(&self) -> ServerCounters {
-        self.shared.totals.read()
+    pub fn counts(&self) -> ServerCounts {
+        *self.shared.counts.lock()
     }
 }
 
@@ -168,21 +180,16 @@ impl Drop for Server {
 }
 
 impl Shared {
-    fn asked(&self) -> std::sync::MutexGuard<'_, BTreeMap<AskId, Waiting>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn next_id(&self) -> AskId {
         AskId(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
     async fn prove(&self, stream: TcpStream) -> Result<Accepted, HandshakeError> {
-        let mut proved = handshake::prove(Channel::plain(stream)?, &self.access).await?;
+        let proved = handshake::prove(stream, &self.access).await?;
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             return Err(proved.turn_away().await);
         };
-        proved.accept().await?;
-        Ok((proved, slot))
+        Ok((proved.accept().await?, slot))
     }
 
     /// All connections end with this task.
@@ -197,14 +204,14 @@ impl Shared {
                 },
                 Some(proved) = unproved.next() => match proved {
                     Some((proved, slot)) => {
-                        add(&self.totals.accepted, 1);
+                        self.counts.lock().accepted += 1;
                         let shared = Arc::clone(&self);
                         serving.spawn(async move {
                             connection::serve(shared, proved).await;
                             drop(slot);
                         });
                     }
-                    None => add(&self.totals.refused, 1),
+                    None => self.counts.lock().refused += 1,
                 },
                 Some(_) = serving.join_next() => {}
             }

@@ -42,11 +42,10 @@ fn arrive(lens: &[u64], protection: Protection) {
         assert_eq!(outcomes[sample as usize], Outcome::Held { xxh3 }, "{len} bytes");
         assert_eq!(staging.bytes(sample), expected, "{len} bytes");
     }
-    assert_eq!(client.counters().held, lens.len() as u64);
-    assert_eq!(client.counters().received_bytes, lens.iter().sum::<u64>());
-    assert_eq!(client.counters().requests, 1, "one request carries a batch");
+    assert_eq!(client.counts().received_bytes, lens.iter().sum::<u64>());
+    assert_eq!(client.counts().requests, 1, "one request carries a batch");
     node.wait_for(|node| node.sent.load(Ordering::Acquire) == 1);
-    assert_eq!(node.server().counters().sent_bytes, lens.iter().sum::<u64>());
+    assert_eq!(node.server().counts().sent_bytes, lens.iter().sum::<u64>());
 }
 
 proptest! {
@@ -131,9 +130,9 @@ fn late_bytes_are_dropped(protection: Protection) {
         assert_eq!(in_time.bytes(sample), sample_bytes(sample, len));
         assert!(late.bytes(sample).iter().all(|byte| *byte == 0), "written after its end");
     }
-    assert_eq!(client.counters().connected, 1, "it was the same connection");
+    assert_eq!(client.counts().connected, 1, "it was the same connection");
     // The late ones came too; bytes are counted after the reads that they end.
-    node.wait_for(|_| client.counters().received_bytes == 2 * lens.iter().sum::<u64>());
+    node.wait_for(|_| client.counts().received_bytes == 2 * lens.iter().sum::<u64>());
 }
 
 #[test]
@@ -145,11 +144,11 @@ fn a_server_without_room_says_so_and_is_asked_again() {
         assert!(matches!(read(&first), Outcome::Held { .. }));
         let second = node.client();
         assert_eq!(read(&second), Outcome::Failed(Failure::Refused));
-        assert_eq!(second.counters().connected, 0);
-        node.wait_for(|node| node.server().counters().refused == 1);
+        assert_eq!(second.counts().connected, 0);
+        node.wait_for(|node| node.server().counts().refused == 1);
         drop(first);
         node.wait_for(|_| matches!(read(&second), Outcome::Held { .. }));
-        assert_eq!(node.server().counters().accepted, 2);
+        assert_eq!(node.server().counts().accepted, 2);
     }
 }
 
@@ -249,7 +248,7 @@ fn strangers_are_refused(protection: Protection) {
     };
     assert_eq!(with([9; 32], THEIRS), Outcome::Failed(Failure::Stranger));
     assert_eq!(with(SECRET, NodeId(9)), Outcome::Failed(Failure::Stranger));
-    node.wait_for(|node| node.server().counters().refused == 2);
+    node.wait_for(|node| node.server().counts().refused == 2);
     assert_eq!(node.asked.load(Ordering::Acquire), 0);
     assert!(matches!(with(SECRET, THEIRS), Outcome::Held { .. }));
 }
@@ -287,5 +286,5 @@ fn spread(protection: Protection) {
     assert!((2..=4).contains(&link.connections), "{link:?}");
     // The last read ends a moment before its request.
     node.wait_for(|_| client.links()[0].in_flight == Bytes(0));
-    assert_eq!(client.counters().requests, 20);
+    assert_eq!(client.counts().requests, 20);
 }

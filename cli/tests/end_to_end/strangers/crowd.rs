@@ -49,12 +49,13 @@ impl Crowd {
 
 /// The answers of each port to messages without a token.
 pub(super) fn speak_without_token(ports: &[SocketAddr]) -> Vec<Vec<u8>> {
-    let mut greeting = b"tfpeers1".to_vec();
-    greeting.resize(56, 0);
+    // A request of a node for sample 0 (`prefetcher/src/peers/message.rs`), whose tag is zeros.
+    let mut request = vec![6, 0, 0, 0, 4, 0, 0, 100, 1, 0];
+    request.resize(request.len() + 16, 0);
     let messages: [&[u8]; 4] = [
         b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
-        &greeting,
+        &request,
         &[0xa5; 4096],
     ];
     let each = ports.iter().flat_map(|port| messages.map(|message| (message, *port)));

@@ -80,6 +80,17 @@ impl Tls {
         Ok(!self.has_unsent())
     }
 
+    pub(super) fn derived_key(&self, label: &[u8]) -> io::Result<[u8; 32]> {
+        self.connection.export_keying_material([0; 32], label, None).map_err(io::Error::other)
+    }
+
+    /// Whether no byte waits to be sent, decrypted or received.
+    pub(super) fn is_drained(&mut self) -> bool {
+        let received = self.connection.reader().into_first_chunk();
+        let waits = matches!(received, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        waits && self.from == self.to && !self.has_unsent()
+    }
+
     pub(super) fn has_unsent(&self) -> bool {
         self.connection.wants_write()
     }

@@ -18,13 +18,11 @@ use crate::peers::{
     Failure, Outcome, Read,
     channel::Channel,
     client::{
-        Shared,
+        Shared, fail,
         peer::{DialedPeer, Peer, Request},
     },
-    counters::add,
     handshake::{self, HandshakeError, Proved},
-    head::{HeadError, HeadReader},
-    wire::{Answered, Header, Kind, write_asked},
+    message::{Answered, Message, MessageError, MessageReader},
 };
 
 /// The most requests on one connection: the next one travels while the bytes of the last come.
@@ -53,7 +51,7 @@ struct Open<'a> {
     asked: VecDeque<Asked>,
     next_id: u64,
     unsent: Vec<u8>,
-    head: HeadReader,
+    reader: MessageReader,
     answer: Option<Arriving>,
     scratch: Vec<u8>,
     /// When the last byte came, or was first expected.
@@ -89,13 +87,13 @@ impl Connection {
             return peer.closed();
         };
         let connected = async {
-            let channel = Channel::plain(TcpStream::connect(address).await?)?;
-            handshake::connect(channel, &shared.access, peer.id, incarnation).await
+            let stream = TcpStream::connect(address).await?;
+            handshake::connect(stream, &shared.access, peer.id, incarnation).await
         };
         let failure = match timeout(shared.settings.connect_within, connected).await {
             Ok(Ok(proved)) => {
                 peer.connected();
-                add(&shared.totals.connected, 1);
+                shared.counts.lock().connected += 1;
                 let failure = Open::new(&shared, &peer, life, proved).run().await;
                 tracing::debug!(peer = peer.id.0, %failure, "a connection to a peer was closed");
                 peer.closed();
@@ -104,7 +102,7 @@ impl Connection {
             Ok(Err(HandshakeError::Lost(_) | HandshakeError::Full)) | Err(_) => Failure::Refused,
             Ok(Err(HandshakeError::NotProved | HandshakeError::OtherProcess)) => Failure::Stranger,
         };
-        shared.fail(peer.refused(life, Instant::now()), failure);
+        fail(peer.refused(life, Instant::now()), failure);
         shared.launch(&peer);
     }
 }
@@ -119,7 +117,7 @@ impl<'a> Open<'a> {
             asked: VecDeque::new(),
             next_id: 0,
             unsent: Vec::new(),
-            head: HeadReader::default(),
+            reader: MessageReader::default(),
             answer: None,
             scratch: Vec::new(),
             heard: Instant::now(),
@@ -136,7 +134,7 @@ impl<'a> Open<'a> {
         let now = Instant::now();
         for asked in std::mem::take(&mut self.asked) {
             self.peer.settle(asked.request.bytes, now);
-            self.shared.fail(asked.request.reads.into_iter().flatten(), failure);
+            fail(asked.request.reads.into_iter().flatten(), failure);
         }
         failure
     }
@@ -174,20 +172,14 @@ impl<'a> Open<'a> {
             self.next_id += 1;
             let left = request.reads.iter().flatten().map(|read| read.deadline).max();
             let within = left.map_or(Duration::ZERO, |left| left.saturating_duration_since(now));
-            let header = Header {
-                kind: Kind::Ask,
+            let ask = Message::Ask {
                 id,
                 generation: request.generation,
-                count: u32::try_from(request.reads.len()).unwrap_or(u32::MAX),
                 within_ms: u32::try_from(within.as_millis()).unwrap_or(u32::MAX),
+                samples: request.reads.iter().flatten().map(|read| read.sample).collect(),
             };
-            let mut head = Vec::new();
-            header.write(&mut head);
-            request.reads.iter().flatten().for_each(|read| write_asked(read.sample, &mut head));
-            let tag = self.proved.sent.sign(&head);
-            self.unsent.extend(head);
-            self.unsent.extend(tag);
-            add(&self.shared.totals.requests, 1);
+            self.unsent.extend(ask.tagged(&mut self.proved.sent));
+            self.shared.counts.lock().requests += 1;
             let was_alone = self.asked.is_empty();
             if was_alone {
                 self.heard = now;
@@ -216,34 +208,32 @@ impl<'a> Open<'a> {
             }
             match self.receive_next() {
                 Ok(bytes) => received += bytes,
-                Err(HeadError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(MessageError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                     break Ok(false);
                 }
-                Err(HeadError::Io(error)) => break Err(of_connection(error)),
-                Err(HeadError::Wire(_) | HeadError::Tag | HeadError::Unexpected) => {
-                    break Err(Failure::Protocol);
-                }
+                Err(MessageError::Io(error)) => break Err(of_connection(error)),
+                Err(_) => break Err(Failure::Protocol),
             }
         };
         if received > 0 {
             self.heard = Instant::now();
             self.peer.arrived(received, self.heard);
-            add(&self.shared.totals.received_bytes, received);
+            self.shared.counts.lock().received_bytes += received;
         }
         outcome
     }
 
-    /// Receives a head, or bytes of one sample; returns the number of the latter.
-    fn receive_next(&mut self) -> Result<u64, HeadError> {
+    /// Receives a message, or bytes of one sample; returns the number of the latter.
+    fn receive_next(&mut self) -> Result<u64, MessageError> {
         let Some(answer) = self.answer.as_mut() else {
             let Proved { channel, received, .. } = &mut self.proved;
-            let (header, entries) = self.head.receive(channel, received)?;
+            let message = self.reader.receive(channel, received)?;
             self.heard = Instant::now();
-            self.begin(header, &entries)?;
+            self.begin(message)?;
             return Ok(0);
         };
         let asked = self.asked.iter_mut().find(|asked| asked.id == answer.id);
-        let asked = asked.ok_or(HeadError::Unexpected)?;
+        let asked = asked.ok_or(MessageError::Unexpected)?;
         let (Some(entry), Some(read)) =
             (answer.entries.get(answer.at), asked.request.reads.get_mut(answer.at))
         else {
@@ -259,7 +249,7 @@ impl<'a> Open<'a> {
         let left = len - answer.done;
         if left > 0 {
             let channel = &mut self.proved.channel;
-            let received = answer.receive(channel, read, left, &mut self.scratch, self.shared)?;
+            let received = answer.receive(channel, read, left, &mut self.scratch)?;
             answer.done += received;
             return Ok(received);
         }
@@ -271,50 +261,50 @@ impl<'a> Open<'a> {
             let is_right = sum == Some(xxh3);
             let held = Outcome::Held { xxh3 };
             let outcome = if is_right { held } else { Outcome::Failed(Failure::BrokenSum) };
-            self.shared.end(read, outcome);
+            read.end(outcome);
         }
         answer.next();
         Ok(0)
     }
 
-    /// Takes the head of an answer, and ends the reads of which no bytes will come.
-    fn begin(&mut self, header: Header, entries: &[u8]) -> Result<(), HeadError> {
-        let asked = self.asked.iter_mut().find(|asked| asked.id == header.id);
-        let asked = asked.ok_or(HeadError::Unexpected)?;
+    /// Takes an answer, and ends the reads of which no bytes will come.
+    fn begin(&mut self, message: Message) -> Result<(), MessageError> {
+        let (id, entries) = match message {
+            Message::Answer { id, entries } => (id, Some(entries)),
+            Message::OtherGeneration { id } => (id, None),
+            _ => return Err(MessageError::Unexpected),
+        };
+        let asked = self.asked.iter_mut().find(|asked| asked.id == id);
+        let asked = asked.ok_or(MessageError::Unexpected)?;
         if asked.was_alone {
             self.peer.answered_after(asked.sent.elapsed());
         }
-        match header.kind {
-            Kind::Ask => return Err(HeadError::Unexpected),
-            Kind::OtherGeneration => {
-                let reads = asked.request.reads.iter_mut().filter_map(Option::take);
-                self.shared.fail(reads, Failure::OtherGeneration);
-                self.settle(header.id);
-                return Ok(());
-            }
-            Kind::Answer => {}
-        }
-        let entries = Answered::parse_all(entries)?;
+        let Some(entries) = entries else {
+            let reads = asked.request.reads.iter_mut().filter_map(Option::take);
+            fail(reads, Failure::OtherGeneration);
+            self.settle(id);
+            return Ok(());
+        };
         if entries.len() != asked.request.reads.len() {
-            return Err(HeadError::Unexpected);
+            return Err(MessageError::Unexpected);
         }
         for (entry, read) in entries.iter().zip(&mut asked.request.reads) {
             if read.as_ref().is_some_and(|wanted| entry.sample != wanted.sample) {
-                return Err(HeadError::Unexpected);
+                return Err(MessageError::Unexpected);
             }
             match entry.held {
                 Some((len, _)) if read.as_ref().is_some_and(|it| len == it.len().0) => {}
-                None => self.shared.end_taken(read, Outcome::Absent),
+                None => end(read, Outcome::Absent),
                 // Also of a read that has ended, whose bytes are dropped.
                 Some((len, _)) => {
-                    self.shared.end_taken(read, Outcome::Failed(Failure::WrongLength));
+                    end(read, Outcome::Failed(Failure::WrongLength));
                     if len > DROPPED_BYTES_MAX {
-                        return Err(HeadError::Unexpected);
+                        return Err(MessageError::Unexpected);
                     }
                 }
             }
         }
-        self.answer = Some(Arriving::new(header.id, entries));
+        self.answer = Some(Arriving::new(id, entries));
         Ok(())
     }
 
@@ -333,7 +323,7 @@ impl<'a> Open<'a> {
         for asked in &mut self.asked {
             for read in asked.request.expire(now) {
                 expired += 1;
-                self.shared.end(read, Outcome::Failed(Failure::Timeout));
+                read.end(Outcome::Failed(Failure::Timeout));
             }
         }
         if expired > 0 && self.asked.iter().all(|asked| asked.request.is_over()) {
@@ -380,7 +370,6 @@ impl Arriving {
         read: &mut Option<Read>,
         left: u64,
         scratch: &mut Vec<u8>,
-        shared: &Shared,
     ) -> io::Result<u64> {
         if let Some((region, offset)) = read.as_ref().and_then(|read| read.to.memory()) {
             let at = Bytes(offset.0.saturating_add(self.done));
@@ -392,9 +381,15 @@ impl Arriving {
         if let Some(written) = read
             && written.to.write(Bytes(self.done), &scratch[..received]).is_err()
         {
-            shared.end_taken(read, Outcome::Failed(Failure::Target));
+            end(read, Outcome::Failed(Failure::Target));
         }
         Ok(received as u64)
+    }
+}
+
+fn end(read: &mut Option<Read>, outcome: Outcome) {
+    if let Some(read) = read.take() {
+        read.end(outcome);
     }
 }
 

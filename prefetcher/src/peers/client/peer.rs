@@ -1,16 +1,12 @@
 //! One peer: where it listens, what waits to be asked of it, and what was measured.
 
-use std::{
-    collections::VecDeque,
-    net::SocketAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, net::SocketAddr, time::Duration};
 
+use parking_lot::Mutex;
 use tierfeed_core::{id::NodeId, units::Bytes};
 use tokio::{sync::Notify, time::Instant};
 
-use crate::peers::{LinkFigures, Read, client::link::Link, wire::SAMPLES_MAX};
+use crate::peers::{LinkFigures, Read, client::link::Link, message::SAMPLES_MAX};
 
 /// A request with more bytes is divided, so that several connections carry it.
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
@@ -98,7 +94,7 @@ impl Peer {
     }
 
     pub(crate) fn move_to(&self, address: SocketAddr, incarnation: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.address == Some((address, incarnation)) {
             return;
         }
@@ -111,7 +107,7 @@ impl Peer {
 
     /// Closes its connections, and returns the reads that wait.
     pub(crate) fn remove(&self) -> Vec<Read> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.address = None;
         state.life += 1;
         let reads = state.take_waiting();
@@ -122,18 +118,18 @@ impl Peer {
 
     /// `None` if the peer was removed.
     pub(crate) fn dialed(&self) -> Option<DialedPeer> {
-        let state = self.lock();
+        let state = self.state.lock();
         let life = state.life;
         state.address.map(|(address, incarnation)| DialedPeer { address, incarnation, life })
     }
 
     pub(crate) fn is_alive(&self, life: u64) -> bool {
-        self.lock().life == life
+        self.state.lock().life == life
     }
 
     /// Adds a read to the next request; returns it if too many wait.
     pub(crate) fn gather(&self, generation: u64, read: Read) -> Result<(), Box<Read>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let len = read.len().0;
         if state.waiting_reads >= WAITING_READS_MAX
             || state.waiting_bytes.saturating_add(len) > WAITING_BYTES_MAX
@@ -159,13 +155,13 @@ impl Peer {
 
     /// Lets the gathered reads be sent.
     pub(crate) fn flush(&self) {
-        self.lock().seal();
+        self.state.lock().seal();
         self.work.notify_one();
     }
 
     /// The next request, if the window allows it and the connection is of this life.
     pub(crate) fn take(&self, life: u64, now: Instant) -> Option<Request> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let next = state.waiting.front().filter(|_| state.life == life)?.bytes;
         let in_flight = state.link.in_flight();
         if in_flight > 0 && in_flight.saturating_add(next) > state.link.window() {
@@ -186,7 +182,7 @@ impl Peer {
 
     /// Ends a request for `bytes`.
     pub(crate) fn settle(&self, bytes: u64, now: Instant) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.asked = state.asked.saturating_sub(1);
         state.link.settled(bytes, now);
         drop(state);
@@ -194,15 +190,15 @@ impl Peer {
     }
 
     pub(crate) fn arrived(&self, bytes: u64, now: Instant) {
-        self.lock().link.arrived(bytes, now);
+        self.state.lock().link.arrived(bytes, now);
     }
 
     pub(crate) fn answered_after(&self, time: Duration) {
-        self.lock().link.answered_after(time);
+        self.state.lock().link.answered_after(time);
     }
 
     pub(crate) fn may_connect(&self, connections_max: usize, now: Instant) -> Connect {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.waiting.is_empty() {
             return Connect::Not;
         }
@@ -219,13 +215,13 @@ impl Peer {
     }
 
     pub(crate) fn connected(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (state.refused, state.not_before) = (0, None);
     }
 
     /// Returns the reads that have no other connection to wait for.
     pub(crate) fn refused(&self, life: u64, now: Instant) -> Vec<Read> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.connections -= 1;
         if state.life != life {
             return Vec::new();
@@ -237,15 +233,15 @@ impl Peer {
     }
 
     pub(crate) fn closed(&self) {
-        self.lock().connections -= 1;
+        self.state.lock().connections -= 1;
     }
 
     pub(crate) fn has_waiting(&self) -> bool {
-        !self.lock().waiting.is_empty()
+        !self.state.lock().waiting.is_empty()
     }
 
     pub(crate) fn expire(&self, now: Instant) -> Vec<Read> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.waiting.iter().all(|request| request.deadline().is_some_and(|it| it > now)) {
             return Vec::new();
         }
@@ -264,11 +260,11 @@ impl Peer {
     }
 
     pub(crate) fn measure_anew(&self) {
-        self.lock().link.measure_anew();
+        self.state.lock().link.measure_anew();
     }
 
     pub(crate) fn figures(&self) -> LinkFigures {
-        let state = self.lock();
+        let state = self.state.lock();
         LinkFigures {
             peer: self.id,
             connections: state.connections,
@@ -283,10 +279,6 @@ impl Peer {
     fn wake_all(&self) {
         self.work.notify_waiters();
         self.work.notify_one();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

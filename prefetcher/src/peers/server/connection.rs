@@ -10,14 +10,12 @@ use tokio::{
 
 use crate::peers::{
     Asked, Event,
-    counters::add,
     handshake::Proved,
-    head::{HeadError, HeadReader},
+    message::{Message, MessageError, MessageReader},
     server::{
         Shared, Waiting,
         outgoing::{Outgoing, Request},
     },
-    wire::{Header, Kind, asked},
 };
 
 /// The most requests of one connection that are not answered; further ones wait in its socket.
@@ -29,7 +27,7 @@ const TURN_BYTES: u64 = 4 << 20;
 struct Serving {
     shared: Arc<Shared>,
     proved: Proved,
-    head: HeadReader,
+    reader: MessageReader,
     /// Requests that the owner has not answered.
     asked: usize,
     answered: VecDeque<Outgoing>,
@@ -46,7 +44,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, proved: Proved) {
     let mut serving = Serving {
         shared,
         proved,
-        head: HeadReader::default(),
+        reader: MessageReader::default(),
         asked: 0,
         answered: VecDeque::new(),
         answers,
@@ -59,16 +57,16 @@ pub(crate) async fn serve(shared: Arc<Shared>, proved: Proved) {
         }
     };
     let is_end =
-        matches!(&error, HeadError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof);
-    if !is_end || serving.head.has_begun() {
-        add(&serving.shared.totals.lost, 1);
+        matches!(&error, MessageError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof);
+    if !is_end || serving.reader.has_begun() {
+        serving.shared.counts.lock().lost += 1;
         let peer = serving.proved.node.0;
         tracing::debug!(peer, %error, "a connection of a peer was lost");
     }
 }
 
 impl Serving {
-    async fn step(&mut self) -> Result<(), HeadError> {
+    async fn step(&mut self) -> Result<(), MessageError> {
         self.receive()?;
         let has_more = self.send()?;
         let is_sending = !self.answered.is_empty() || self.proved.channel.has_unsent();
@@ -100,29 +98,27 @@ impl Serving {
         self.asked + self.answered.len() < REQUESTS_MAX
     }
 
-    fn receive(&mut self) -> Result<(), HeadError> {
+    fn receive(&mut self) -> Result<(), MessageError> {
         while self.may_receive() {
             let Proved { channel, received, .. } = &mut self.proved;
-            match self.head.receive(channel, received) {
-                Ok((header, entries)) => self.ask(header, &entries)?,
-                Err(HeadError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => break,
+            match self.reader.receive(channel, received) {
+                Ok(message) => self.ask(message)?,
+                Err(MessageError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn ask(&mut self, header: Header, entries: &[u8]) -> Result<(), HeadError> {
-        let Header { kind: Kind::Ask, id, generation, within_ms, .. } = header else {
-            return Err(HeadError::Unexpected);
+    fn ask(&mut self, message: Message) -> Result<(), MessageError> {
+        let Message::Ask { id, generation, within_ms, samples } = message else {
+            return Err(MessageError::Unexpected);
         };
-        let samples = asked(entries);
-        let wire = Request { id, generation, samples: samples.clone() };
+        let request = Request { id, samples: samples.clone() };
         let id = self.shared.next_id();
-        let waiting = Waiting { wire, answers: self.sender.clone() };
-        self.shared.asked().insert(id, waiting);
+        let waiting = Waiting { request, answers: self.sender.clone() };
+        self.shared.asked.lock().insert(id, waiting);
         self.asked += 1;
-        add(&self.shared.totals.requests, 1);
         let peer: NodeId = self.proved.node;
         let within = Duration::from_millis(within_ms.into());
         (self.shared.event)(Event::Asked(Asked { id, peer, generation, within, samples }));
@@ -130,7 +126,7 @@ impl Serving {
     }
 
     /// Sends what the connection takes, up to a limit; returns whether it may take more.
-    fn send(&mut self) -> Result<bool, HeadError> {
+    fn send(&mut self) -> Result<bool, MessageError> {
         self.proved.channel.flush()?;
         let mut sent = 0;
         let outcome = loop {
@@ -141,7 +137,6 @@ impl Serving {
             let Proved { channel, sent: tags, .. } = &mut self.proved;
             match answer.send(channel, tags) {
                 Ok(0) => {
-                    add(&self.shared.totals.answered, 1);
                     self.answered.pop_front();
                 }
                 Ok(bytes) => sent += bytes,
@@ -151,7 +146,7 @@ impl Serving {
         };
         if sent > 0 {
             self.moved = Instant::now();
-            add(&self.shared.totals.sent_bytes, sent);
+            self.shared.counts.lock().sent_bytes += sent;
         }
         outcome
     }
@@ -161,6 +156,6 @@ impl Drop for Serving {
     fn drop(&mut self) {
         // The requests of this connection that its owner has not answered: their answers are dropped.
         let own = &self.sender;
-        self.shared.asked().retain(|_, waiting| !waiting.answers.same_channel(own));
+        self.shared.asked.lock().retain(|_, waiting| !waiting.answers.same_channel(own));
     }
 }

@@ -1,4 +1,4 @@
-//! An answer on its way: its head, then the bytes of its samples, from where they lie.
+//! An answer on its way: its message, then the bytes of its samples, from where they lie.
 
 use std::{io, sync::Arc};
 
@@ -7,17 +7,15 @@ use tierfeed_numa_memory::SENT_RANGES_MAX;
 
 use crate::peers::{
     Answer, AskId, Event, Held,
-    access::Tags,
     channel::Channel,
+    message::{Answered, Message, Tags},
     server::Shared,
-    wire::{Answered, Header, Kind},
 };
 
 /// The fields of a request that its answer needs.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) id: u64,
-    pub(crate) generation: u64,
     pub(crate) samples: Vec<SampleId>,
 }
 
@@ -25,9 +23,9 @@ pub(crate) struct Request {
 pub(crate) struct Outgoing {
     request: Request,
     answer: Answer,
-    /// Head and tag; made when the answer is the next, because tags count.
-    head: Option<Vec<u8>>,
-    head_sent: usize,
+    /// Made when the answer is the next, because tags count.
+    message: Option<Vec<u8>>,
+    message_sent: usize,
     /// The sample whose bytes are sent, and how many were.
     at: usize,
     done: Bytes,
@@ -64,7 +62,7 @@ impl Outgoing {
         if let Answer::Samples(held) = &mut answer {
             held.resize_with(request.samples.len(), || None);
         }
-        Self { request, answer, head: None, head_sent: 0, at: 0, done: Bytes(0), _sent: sent }
+        Self { request, answer, message: None, message_sent: 0, at: 0, done: Bytes(0), _sent: sent }
     }
 
     /// Sends what the connection takes; returns the number of bytes of samples, and 0 when all has left.
@@ -74,9 +72,9 @@ impl Outgoing {
     /// [`io::ErrorKind::WouldBlock`] if the connection takes nothing now, else as `sendmsg(2)`.
     pub(crate) fn send(&mut self, channel: &mut Channel, tags: &mut Tags) -> io::Result<u64> {
         let (request, answer) = (&self.request, &self.answer);
-        let bytes = self.head.get_or_insert_with(|| head(request, answer, tags));
-        while self.head_sent < bytes.len() {
-            self.head_sent += channel.send(&bytes[self.head_sent..])?;
+        let bytes = self.message.get_or_insert_with(|| message(request, answer).tagged(tags));
+        while self.message_sent < bytes.len() {
+            self.message_sent += channel.send(&bytes[self.message_sent..])?;
         }
         let Answer::Samples(held) = &self.answer else { return Ok(0) };
         let left = held
@@ -108,20 +106,12 @@ impl Outgoing {
     }
 }
 
-fn head(request: &Request, answer: &Answer, tags: &mut Tags) -> Vec<u8> {
-    let (kind, samples): (_, &[Option<Held>]) = match answer {
-        Answer::Samples(samples) => (Kind::Answer, samples),
-        Answer::OtherGeneration => (Kind::OtherGeneration, &[]),
+fn message(request: &Request, answer: &Answer) -> Message {
+    let id = request.id;
+    let Answer::Samples(held) = answer else { return Message::OtherGeneration { id } };
+    let entry = |(sample, held): (&SampleId, &Option<Held>)| Answered {
+        sample: *sample,
+        held: held.as_ref().map(|held| (held.len().0, held.xxh3())),
     };
-    let count = u32::try_from(samples.len()).unwrap_or(u32::MAX);
-    let mut bytes = Vec::new();
-    let &Request { id, generation, .. } = request;
-    Header { kind, id, generation, count, within_ms: 0 }.write(&mut bytes);
-    for (sample, held) in request.samples.iter().zip(samples) {
-        let held = held.as_ref().map(|held| (held.len().0, held.xxh3()));
-        Answered { sample: *sample, held }.write(&mut bytes);
-    }
-    let tag = tags.sign(&bytes);
-    bytes.extend(tag);
-    bytes
+    Message::Answer { id, entries: request.samples.iter().zip(held).map(entry).collect() }
 }

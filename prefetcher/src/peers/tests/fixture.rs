@@ -211,7 +211,7 @@ impl Owner {
     pub(super) fn wait_for(&self, holds: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !holds(self) {
-            assert!(start.elapsed() < PATIENCE, "{:?}", self.server().counters());
+            assert!(start.elapsed() < PATIENCE, "{:?}", self.server().counts());
             thread::yield_now();
         }
     }
