@@ -106,8 +106,14 @@ impl Message {
         if rest.is_empty() && fits { Ok(message) } else { Err(MessageError::Unexpected) }
     }
 
+    /// Writes the fields behind the bytes of `to`.
+    ///
+    /// # Panics
+    ///
+    /// Never: memory takes every message.
+    #[must_use]
     pub fn write(&self, to: Vec<u8>) -> Vec<u8> {
-        postcard::to_extend(self, to).expect("every message has a form in memory")
+        postcard::to_extend(self, to).expect("memory takes every message")
     }
 
     /// The bytes of the message, with its length and the next tag.
@@ -178,8 +184,7 @@ impl MessageReader {
         if !tags.is_next(message, &tag[..TAG_BYTES]) {
             return Err(MessageError::Tag);
         }
-        let message = Message::parse(&message[LENGTH_BYTES..])?;
-        Ok(message)
+        Message::parse(&message[LENGTH_BYTES..])
     }
 
     /// Receives until there are `wanted` bytes.
