@@ -19,17 +19,18 @@
 //! 3. Bytes of the file outside of the written ranges do not change.
 //! 4. A reader detects a failed write: the bytes do not match their checksum.
 
-mod ranges;
 mod windows;
 
 use std::{
     fs::File,
     io,
+    ops::Range,
     os::{fd::AsFd as _, unix::fs::FileExt as _},
     sync::Arc,
 };
 
 use parking_lot::{RwLock, RwLockWriteGuard};
+use rangemap::RangeSet;
 use tierfeed_core::units::Bytes;
 use tierfeed_file_io::{
     AlignedBuffer,
@@ -37,7 +38,6 @@ use tierfeed_file_io::{
 };
 use tierfeed_numa_memory::{Checksum, Mapping, PageCache, Stores};
 
-use self::ranges::{Overlap, Ranges};
 use super::bounce::Bounce;
 
 use self::windows::{Memory, OpenWindow};
@@ -63,7 +63,7 @@ pub(crate) struct DiskChunk {
 #[derive(Debug, Default)]
 struct WindowState {
     memory: Option<Memory>,
-    filled: Ranges,
+    filled: RangeSet<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -145,8 +145,8 @@ impl DiskChunk {
             let mut part = self.open(range.part)?;
             let memory = part.memory.as_ref().expect("it was opened");
             copy(memory, Bytes(range.start), range.done, Bytes(range.len))?;
-            part.filled.insert(range.start, range.start + range.len);
-            if part.filled.is_whole(self.len_of(range.part)) {
+            part.filled.insert(range.start..range.start + range.len);
+            if is_covered(&part.filled, 0..self.len_of(range.part)) {
                 self.write_back(range.part, &mut part);
             }
         }
@@ -203,23 +203,21 @@ impl DiskChunk {
         }
         let part = self.parts[run.part].read();
         let Some(memory) = &part.memory else { return Ok(false) };
-        match part.filled.overlap(run.start, run.start + run.len) {
-            Overlap::Whole => {
-                let (from, len) = (Bytes(run.start), Bytes(run.len));
-                match sum {
-                    Some(sum) => copy.copy_from_summed(to, memory, from, len, stores, sum)?,
-                    None => copy.copy_from(to, memory, from, len)?,
-                }
-                Ok(true)
+        let wanted = run.start..run.start + run.len;
+        if is_covered(&part.filled, wanted.clone()) {
+            let (from, len) = (Bytes(run.start), Bytes(run.len));
+            match sum {
+                Some(sum) => copy.copy_from_summed(to, memory, from, len, stores, sum)?,
+                None => copy.copy_from(to, memory, from, len)?,
             }
-            Overlap::None => Ok(false),
-            // A part was overwritten meanwhile, which the checksum detects. Read the file after a flush.
-            Overlap::Part => {
-                drop(part);
-                self.flush(run.part);
-                Ok(false)
-            }
+            return Ok(true);
         }
+        if part.filled.overlaps(&wanted) {
+            // A part was overwritten meanwhile, which the checksum detects. Read the file after a flush.
+            drop(part);
+            self.flush(run.part);
+        }
+        Ok(false)
     }
 
     fn read_file(
@@ -282,24 +280,27 @@ impl DiskChunk {
         let filled = std::mem::take(&mut part.filled);
         if let Some(memory) = part.memory.take() {
             let outcome = self.write_out(index, &memory, &filled);
-            self.windows.count_write(filled.bytes(), &outcome);
+            let bytes = filled.iter().map(|range| range.end - range.start).sum();
+            self.windows.count_write(bytes, &outcome);
             self.windows.closed(self, index);
         }
     }
 
-    fn write_out(&self, index: usize, memory: &Mapping, filled: &Ranges) -> io::Result<()> {
+    fn write_out(&self, index: usize, memory: &Mapping, filled: &RangeSet<u64>) -> io::Result<()> {
         let base = index as u64 * WINDOW;
         let file = self.file.as_fd();
         let Some(block) = self.block else {
-            for (start, end) in filled.iter() {
+            for &Range { start, end } in filled.iter() {
                 let (at, len) = (Bytes(start), Bytes(end - start));
                 memory.write_to_file(at, len, file, Bytes(base + start))?;
             }
             // Starts writeback of these pages, and drops pages that were written earlier.
             return direct::drop_cached(&self.file);
         };
-        for (start, end) in filled.aligned_to(block) {
-            self.fill_gaps(base, (start, end), memory, filled, block)?;
+        let blocks =
+            filled.iter().map(|it| it.start - it.start % block..it.end.next_multiple_of(block));
+        for Range { start, end } in blocks.collect::<RangeSet<u64>>() {
+            self.fill_gaps(base, start..end, memory, filled, block)?;
             let (at, len) = (Bytes(start), Bytes(end - start));
             memory.write_to_file(at, len, file, Bytes(base + start))?;
         }
@@ -310,12 +311,12 @@ impl DiskChunk {
     fn fill_gaps(
         &self,
         base: u64,
-        (start, end): (u64, u64),
+        written: Range<u64>,
         memory: &Mapping,
-        filled: &Ranges,
+        filled: &RangeSet<u64>,
         block: u64,
     ) -> io::Result<()> {
-        for (from, to) in filled.gaps_in(start, end) {
+        for Range { start: from, end: to } in filled.gaps(&written) {
             let first = from - from % block;
             let len = usize::try_from(to.next_multiple_of(block) - first);
             let mut blocks = AlignedBuffer::zeroed(len.map_err(|_| io::ErrorKind::InvalidInput)?);
@@ -339,6 +340,10 @@ impl Drop for DiskChunk {
         // The buffered bytes are discarded with the chunk; their memory returns to the tier.
         self.windows.forget(self);
     }
+}
+
+fn is_covered(filled: &RangeSet<u64>, range: Range<u64>) -> bool {
+    filled.gaps(&range).next().is_none()
 }
 
 fn expect(read: Bytes, len: Bytes) -> io::Result<()> {
