@@ -12,15 +12,13 @@
 //! 4. Names are bytes, as the file system has them, UTF-8 or not.
 
 mod build;
-pub(crate) mod choose;
-mod contents;
+mod choose;
 mod differences;
 mod draft;
 mod error;
 mod image;
 mod parallel;
 mod parse;
-mod path;
 mod progress;
 mod stale;
 
@@ -35,13 +33,21 @@ use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_transform::container::Column;
 
 use crate::{
-    Dataset, Format,
-    format::{Encoding, Range, Stated},
-    source::{self, Location},
+    Dataset,
+    format::{
+        Encoding, Range, Stated, Taken,
+        image_folder::class_of,
+        objects::{Classes, Objects, Sidecars},
+    },
+    source::{
+        self, Location,
+        names::{below, lossy},
+    },
 };
-use draft::{Classes, SourceKind};
+use draft::SourceKind;
 use image::{Access, Image, Kind};
 
+pub use crate::format::Checksums;
 pub use differences::{Difference, DifferenceKind, Differences};
 pub use error::{Damage, IndexError};
 pub use progress::{Progress, Stage};
@@ -84,13 +90,6 @@ pub struct Extent {
     pub object_mtime_ns: i64,
     /// The store's identifier of the version; `None` for files.
     pub etag: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Checksums {
-    Hold,
-    /// The dataset has none: only sizes, times and the structure were compared.
-    None,
 }
 
 pub fn mtime_ns(metadata: &fs::Metadata) -> i64 {
@@ -142,10 +141,9 @@ impl Index {
         let parent = path.parent().unwrap_or(&path);
         let (parent, source) = (fs::canonicalize(parent), fs::canonicalize(source));
         let (Ok(parent), Ok(source)) = (parent, source) else { return Ok(()) };
-        let harms = match dataset.format {
-            Format::ImageFolder => parent.starts_with(&source) && parent != source,
-            _ => parent.starts_with(&source),
-        };
+        let is_beside_classes =
+            dataset.format.kind().taken == Taken::InDirectories && parent == source;
+        let harms = parent.starts_with(&source) && !is_beside_classes;
         if harms { Err(inside()) } else { Ok(()) }
     }
 
@@ -236,7 +234,31 @@ impl Index {
         dataset: &Dataset,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Checksums, IndexError> {
-        contents::check(self, dataset, progress)
+        let store = source::open(&dataset.source)?;
+        let chosen = stale::verify(self, dataset, &*store, progress)?;
+        let rules = dataset.format.rules();
+        let mut found = Checksums::None;
+        if !rules.has_checksums() {
+            return Ok(found);
+        }
+        let Objects { listing, sidecars, .. } = &chosen.objects;
+        let check = |number: usize| {
+            let opened = store.open(&listing.listed(number))?;
+            let checked = match sidecars {
+                Sidecars::Shards(shards) => shards.check(&*opened, number),
+                _ => rules.check(&*opened, &self.ranges_of(number)),
+            };
+            opened.verify()?;
+            checked.map_err(|source| chosen.broken(number, source))
+        };
+        let take = |_, checksums| {
+            if checksums == Checksums::Hold {
+                found = checksums;
+            }
+            Ok(())
+        };
+        parallel::in_order(listing.objects.len(), Stage::Checking, check, take, progress)?;
+        Ok(found)
     }
 
     /// Findings for the user from building the index; empty for an index that was opened.
@@ -416,7 +438,7 @@ impl Index {
         let mut last: Option<&[u8]> = None;
         for number in 0..self.image.directories() {
             let first = self.image.first_object(number);
-            let class = choose::class_of(self.image.directory_name(number));
+            let class = class_of(self.image.directory_name(number));
             let is_empty = match number + 1 {
                 next if next < self.image.directories() => self.image.first_object(next) == first,
                 _ => self.image.objects() == first,
@@ -503,7 +525,7 @@ impl Index {
         match self.image.header.source_kind() {
             SourceKind::Bucket => PathBuf::from(OsStr::from_bytes(&path)),
             SourceKind::FileSystem => {
-                path::below(Path::new(OsStr::from_bytes(self.image.source())), &path)
+                below(Path::new(OsStr::from_bytes(self.image.source())), &path)
             }
         }
     }
@@ -520,10 +542,6 @@ fn first_samples(image: &Image) -> Vec<u32> {
         next
     });
     std::iter::once(0).chain(firsts).collect()
-}
-
-fn lossy(name: &[u8]) -> String {
-    OsStr::from_bytes(name).to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod format;
 pub mod index;
 pub mod pace;
 pub mod read;
+mod read_at;
 pub mod reader;
 pub mod recognition;
 pub mod source;

@@ -10,9 +10,11 @@ use std::{
 
 use crate::{
     Format,
-    format::{Compression, Parquet, Unit},
-    index::choose::{Everything, ends, is_index},
-    source::{self, Location, SourceError, names::is_image},
+    format::{KINDS, Kind, Told, objects::is_index},
+    source::{
+        self, Everything, Location, SourceError,
+        names::{is_image, parted, stem_of},
+    },
 };
 
 /// Number of directories of one format beside one another up to which each is a dataset of its own.
@@ -85,7 +87,7 @@ pub fn recognize(directories: &[Directory]) -> Vec<Recognized> {
         let is_whole = |(format, _): &(&str, _)| !is_of_arrays(format) || !is_of_items(directory);
         if let Some((format, files)) = found.filter(is_whole) {
             let found = Recognized { path: directory.path.clone(), format, files };
-            others.entry((parent_of(&directory.path), format)).or_default().push(found);
+            others.entry((parted(&directory.path).0, format)).or_default().push(found);
         }
     }
     for ((parent, format), alike) in others {
@@ -156,7 +158,7 @@ fn image_folders(directories: &[Directory]) -> (Vec<Recognized>, Vec<Unsuited>) 
     let mut roots: BTreeMap<&[u8], Vec<&Directory>> = BTreeMap::new();
     for directory in directories.iter().filter(|directory| !directory.path.is_empty()) {
         if directory.files.iter().any(|name| is_image(name)) {
-            roots.entry(parent_of(&directory.path)).or_default().push(directory);
+            roots.entry(parted(&directory.path).0).or_default().push(directory);
         }
     }
     let unsuited: BTreeMap<&[u8], Unsuited> =
@@ -189,7 +191,7 @@ fn no_classes(directories: &[&Directory]) -> Option<Unsuited> {
         return None;
     }
     let named =
-        |is_so: &dyn Fn(&[u8]) -> bool| directories.iter().find(|it| is_so(last_of(&it.path)));
+        |is_so: &dyn Fn(&[u8]) -> bool| directories.iter().find(|it| is_so(parted(&it.path).1));
     let is_split = |name: &[u8]| {
         let letters = name.iter().position(|it| !it.is_ascii_alphabetic()).unwrap_or(name.len());
         is_held_out(name) || is_called(&name[..letters], "train")
@@ -232,88 +234,27 @@ fn images_in(directory: &Directory) -> usize {
     directory.files.iter().filter(|name| is_image(name)).count()
 }
 
-/// The format of the files of one directory, and their number.
+/// The format of the files of one directory, and their number. Files that belong together tell more than each
+/// name; of formats with as many files, the first is taken.
 fn format_of(names: &[Vec<u8>]) -> Option<(&'static str, usize)> {
-    let with = |start: &[u8], end: &[u8]| {
-        names.iter().filter(|name| name.starts_with(start) && name.ends_with(end)).count()
+    let together = |kind: &&Kind| match kind.told {
+        Told::Together(count) => Some((kind.name, count(names))).filter(|(_, count)| *count > 0),
+        Told::Alone(_) | Told::Otherwise => None,
     };
-    let shards = names.iter().filter(|name| is_mds(name)).count();
-    let chunks = with(b"chunk-", b".bin");
-    match (names.iter().any(|name| name == b"index.json"), shards, chunks) {
-        (true, 1.., _) => return Some((Format::Mds.name(), shards)),
-        (true, _, 1..) => return Some((Format::LitData { sequence_length: None }.name(), chunks)),
-        _ => {}
-    }
-    let stems = |end: &'static [u8]| names.iter().filter_map(move |name| name.strip_suffix(end));
-    let tokens: BTreeSet<&[u8]> = stems(b".idx").collect();
-    let pairs = stems(b".bin").filter(|stem| tokens.contains(stem)).count();
-    if pairs > 0 {
-        return Some((Format::Megatron.name(), pairs));
-    }
-    let counts = by_ending().map(|format| {
-        let is_of = ends(&format);
-        let is_object = |name: &&Vec<u8>| {
-            let is_hidden = is_index(name) || name.starts_with(b".");
-            !is_hidden && is_of(name) && (!is_numbered(name) || is_numbered_record(name, &format))
-        };
-        (format.name(), names.iter().filter(is_object).count())
-    });
-    counts.into_iter().filter(|(_, count)| *count > 0).max_by_key(|(_, count)| *count)
-}
-
-/// Whether a name counts shards, as `train-00000-of-00002` and `train-00000-of-00002.parquet` do.
-fn is_numbered(name: &[u8]) -> bool {
-    name.windows(4).any(|part| part == b"-of-")
-}
-
-/// Whether a name that counts shards is of this format: its ending decides, and without one what stands
-/// before the count.
-fn is_numbered_record(name: &[u8], format: &Format) -> bool {
-    if !matches!(format, Format::TfRecord(_)) {
-        return true;
-    }
-    let is_called = name.windows(8).any(|part| part == b"tfrecord");
-    let of = name.windows(4).rposition(|part| part == b"-of-").unwrap_or_default();
-    let ends_in_digits = name[of + 4..].iter().all(u8::is_ascii_digit);
-    let is_count = |it: &u8| it.is_ascii_digit() || b"-_.".contains(it);
-    let end = name[..of].iter().rposition(|it| !is_count(it)).unwrap_or_default();
-    let is_plain = !name[..end].contains(&b'.');
-    is_called || (ends_in_digits && is_plain)
-}
-
-/// The formats that the ending of a name tells.
-fn by_ending() -> [Format; 9] {
-    [
-        Format::Npy,
-        Format::Npz { members: Vec::new() },
-        Format::Ffcv,
-        Format::Lmdb,
-        Format::Hdf5 { dataset: String::new() },
-        Format::Arrow,
-        Format::Parquet(Parquet { unit: Unit::RowGroup, columns: Vec::new() }),
-        Format::WebDataset,
-        Format::TfRecord(Compression::None),
-    ]
-}
-
-fn is_mds(name: &[u8]) -> bool {
-    name.starts_with(b"shard.") && name.windows(4).any(|part| part == b".mds")
+    let alone = |kind: &&Kind| match kind.told {
+        Told::Alone(is_sample) => {
+            let is_object =
+                |name: &&Vec<u8>| !is_index(name) && !name.starts_with(b".") && is_sample(name);
+            Some((kind.name, names.iter().filter(is_object).count()))
+        }
+        Told::Together(_) | Told::Otherwise => None,
+    };
+    let counts = KINDS.iter().rev().filter_map(alone).filter(|(_, count)| *count > 0);
+    KINDS.iter().find_map(together).or_else(|| counts.max_by_key(|(_, count)| *count))
 }
 
 fn is_called(name: &[u8], other: &str) -> bool {
     name.eq_ignore_ascii_case(other.as_bytes())
-}
-
-fn last_of(path: &[u8]) -> &[u8] {
-    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
-}
-
-fn stem_of(name: &[u8]) -> &[u8] {
-    name.iter().rposition(|byte| *byte == b'.').map_or(name, |end| &name[..end])
-}
-
-fn parent_of(path: &[u8]) -> &[u8] {
-    path.iter().rposition(|byte| *byte == b'/').map_or(b"", |end| &path[..end])
 }
 
 fn is_in(path: &[u8], directory: &[u8]) -> bool {

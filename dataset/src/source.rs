@@ -4,19 +4,26 @@
 //! 2. Names are bytes below the source, separated by `/`; none leads out of it.
 //! 3. The bytes read from an opened object are of the listed version, or the read is an error.
 
-use std::{fmt, path::PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
-use crate::format::ReadAt;
+use crate::read_at::ReadAt;
 
 mod arranged;
 #[cfg(feature = "object-store")]
 mod bucket;
 mod files;
+pub(crate) mod listing;
 pub mod names;
 
 #[cfg(feature = "object-store")]
 pub use self::bucket::BucketStore;
-pub use self::files::FileStore;
+pub use self::{
+    files::FileStore,
+    listing::{Directory, Listed, Listing, Object},
+};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
@@ -57,48 +64,6 @@ pub enum Identity {
     Anonymous,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// All directories that were entered, with or without objects, in [`names::python_order`] of
-    /// their paths. A source that is one file has one, without a name and a time.
-    pub directories: Vec<Directory>,
-    /// Directory by directory, in [`names::python_order`] of their names.
-    pub objects: Vec<Object>,
-    /// The names of the objects in their directories, one after the other. In a bucket each is
-    /// followed by a NUL and the `ETag`.
-    pub names: Vec<u8>,
-}
-
-/// A directory, or in a bucket the part of a key before its last `/`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Directory {
-    /// Path below the source; empty for the source itself.
-    pub name: Vec<u8>,
-    /// Time of its last change, in nanoseconds since 1970; `None` if it has none.
-    pub mtime_ns: Option<i64>,
-    pub first_object: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Object {
-    /// Size of the object, in bytes.
-    pub size: u64,
-    /// Time of the last write, in nanoseconds since 1970.
-    pub mtime_ns: i64,
-    /// End of its name in [`Listing::names`]; it starts where the previous one ends.
-    pub name_end: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    /// Path below the source; empty if the source is the object.
-    pub path: Vec<u8>,
-    pub size: u64,
-    pub mtime_ns: i64,
-    /// The store's identifier of the version; `None` for files.
-    pub etag: Option<String>,
-}
-
 /// Creates the store that lists and opens the objects at `location`.
 ///
 /// # Errors
@@ -125,6 +90,19 @@ pub trait Selection: Sync {
 
     /// `path` is below the source.
     fn takes(&self, path: &[u8]) -> bool;
+}
+
+/// All files, hidden or not: a manifest selects among them.
+pub(crate) struct Everything;
+
+impl Selection for Everything {
+    fn enters(&self, _path: &[u8]) -> bool {
+        true
+    }
+
+    fn takes(&self, _path: &[u8]) -> bool {
+        true
+    }
 }
 
 pub trait Store: fmt::Debug + Send + Sync {
@@ -157,6 +135,11 @@ pub trait Store: fmt::Debug + Send + Sync {
 }
 
 pub trait Opened: ReadAt + fmt::Debug + Send {
+    /// The file, for programs that open it themselves; `None` in a bucket.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+
     /// Checks that it still is the listed version, after all of it has been read.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use tierfeed_core::id::SampleId;
 use tierfeed_dataset::read::FileSource;
 use tierfeed_dataset::{
     Dataset, Format, Index,
-    format::{Compression, Parquet, Unit, webdataset},
+    format::{Compression, LitData, Npz, Parquet, Unit, webdataset},
     source::Location,
 };
 use xxhash_rust::xxh3::xxh3_64;
@@ -150,8 +150,10 @@ fn samples_of_mosaicml_with_their_classes() {
 
 #[test]
 fn samples_of_litdata() {
-    let format = |sequence_length: Option<u64>| Format::LitData {
-        sequence_length: sequence_length.map(|it| it.try_into().unwrap()),
+    let format = |sequence_length: Option<u64>| {
+        Format::LitData(LitData {
+            sequence_length: sequence_length.map(|it| it.try_into().unwrap()),
+        })
     };
     let expected = json_of("litdata/expected.json");
     check(&fixtures().join("litdata/items"), format(None), expected["items"].as_array().unwrap());
@@ -183,13 +185,13 @@ fn rows_and_members_of_numpy() {
     let members = Vec::new;
     for name in ["stored", "deflated", "zip64"] {
         let expected = expected(&json_of(&format!("npz/{name}.json"))["samples"]);
-        let format = Format::Npz { members: members() };
+        let format = Format::Npz(Npz { members: members() });
         check(&fixtures().join(format!("npz/{name}.npz")), format, &expected);
     }
     let of = |name: &str| expected(&json_of(&format!("npz/{name}.json"))["samples"]);
     let both = directory_of(&["npz/deflated.npz", "npz/stored.npz"]);
     let expected = [of("deflated"), of("stored")].concat();
-    check(both.path(), Format::Npz { members: members() }, &expected);
+    check(both.path(), Format::Npz(Npz { members: members() }), &expected);
 }
 
 #[test]
@@ -218,7 +220,7 @@ fn environments_and_betons_are_whole() {
 fn a_deflated_sample_that_was_damaged_is_an_error_and_not_its_bytes() {
     let directory = directory_of(&["npz/deflated.npz"]);
     let path = directory.path().join("deflated.npz");
-    let format = Format::Npz { members: Vec::new() };
+    let format = Format::Npz(Npz { members: Vec::new() });
     let dataset = Dataset::new(Location::Path(path.clone()), format);
     let index = Arc::new(Index::build(&dataset, None, &mut |_| ()).unwrap());
     let modified = fs::metadata(&path).unwrap().modified().unwrap();

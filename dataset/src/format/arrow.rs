@@ -17,15 +17,48 @@
 mod file;
 mod flat;
 mod message;
+mod saved_dataset;
 mod schema;
 mod stream;
 
 #[cfg(test)]
 mod tests;
 
-use super::{FormatError, Order, Range, ReadAt, Table, piece::malformed};
+use super::{
+    DatasetFormat, FormatError, Found, Kind, Order, Parsed, Range, ReadAt, Stated, Table,
+    objects::{Candidates, Objects, ObjectsError},
+    piece::malformed,
+};
+use crate::source::{Opened, names::ends_in};
 
 const FILE_MAGIC: &[u8; 6] = b"ARROW1";
+
+pub(super) static KIND: Kind = Kind {
+    is_beside: saved_dataset::is_beside,
+    alike: Some(".arrow"),
+    ..Kind::by_name(
+        "arrow",
+        |name| ends_in(name, &[".arrow", ".arrows", ".feather", ".ipc"]),
+        ".arrow, .arrows, .feather, .ipc",
+    )
+};
+
+pub(super) struct Arrow;
+
+impl DatasetFormat for Arrow {
+    /// A manifest names data itself.
+    fn objects(&self, found: Candidates<'_>) -> Result<Objects, ObjectsError> {
+        match found.before_manifest {
+            None => saved_dataset::choose(&found),
+            Some(_) => Ok(found.listing.into()),
+        }
+    }
+
+    fn parse(&self, object: &dyn Opened, _index: Option<&[u8]>) -> Result<Parsed, FormatError> {
+        let Layout { batches, table, .. } = layout(object)?;
+        Ok(Parsed::new(Found::Ranges(batches), Some(Stated::Table(table))))
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {

@@ -12,9 +12,10 @@
 //! `ffcv/types.py`, `ffcv/reader.py` and `ffcv/writer.py` of FFCV 1.0.
 
 use super::{
-    FormatError, ReadAt,
+    DatasetFormat, FormatError, Found, Kind, Parsed, ReadAt,
     piece::{end_of, malformed, read_array, u16_at, u32_at, u64_at},
 };
+use crate::source::{Opened, names::ends_in};
 
 /// `CURRENT_VERSION` of `ffcv/types.py`; FFCV refuses every other.
 const VERSION: u16 = 2;
@@ -28,6 +29,19 @@ const FIELD_BYTES: u64 = 1041;
 const ENTRY_BYTES: usize = 24;
 
 const ENTRIES_AT_ONCE: usize = 1024;
+
+pub(super) static KIND: Kind = Kind {
+    alike: Some(".beton"),
+    ..Kind::by_name("ffcv", |name| ends_in(name, &[".beton", ".ffcv"]), ".beton, .ffcv")
+};
+
+pub(super) struct Ffcv;
+
+impl DatasetFormat for Ffcv {
+    fn parse(&self, object: &dyn Opened, _index: Option<&[u8]>) -> Result<Parsed, FormatError> {
+        check(object).map(|_| Found::Whole.into())
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beton {

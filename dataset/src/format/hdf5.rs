@@ -8,19 +8,55 @@
 //! A chunk at an edge of the dataset is as large as any other, and its surplus is meaningless; the
 //! coordinates tell which rows and columns it holds.
 
+mod bounded;
 mod chunks;
 mod document;
+mod indexer;
 
 #[cfg(test)]
 mod tests;
 
 use self::document::{Document, Layout};
 use super::{
-    Elements, FormatError, Range, ReadAt, Records, Stated,
+    DatasetFormat, Elements, FormatError, Found, Kind, Parsed, Range, ReadAt, Records, Stated,
     piece::{end_of, malformed},
 };
+use crate::source::{Opened, names::ends_in};
 
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
+
+pub(super) static KIND: Kind = Kind {
+    alike: Some(".h5"),
+    ..Kind::by_name(
+        "hdf5",
+        |name| ends_in(name, &[".h5", ".hdf5", ".hdf", ".he5", ".nc"]),
+        ".h5, .hdf5, .hdf, .he5, .nc",
+    )
+};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hdf5 {
+    /// The path of a dataset in each file.
+    pub dataset: String,
+}
+
+impl DatasetFormat for Hdf5 {
+    fn settings(&self) -> String {
+        format!("dataset {}", self.dataset)
+    }
+
+    fn parse(&self, object: &dyn Opened, _index: Option<&[u8]>) -> Result<Parsed, FormatError> {
+        let dataset = indexer::read(object, &self.dataset)?;
+        let (stated, note) = (Some(dataset.stated()), dataset.note());
+        let samples = match dataset.samples {
+            Samples::Rows(records) => Found::Records(records),
+            Samples::Chunks(chunks) => {
+                Found::Ranges(chunks.chunks.iter().map(|chunk| chunk.range).collect())
+            }
+        };
+        Ok(Parsed { samples, stated, note })
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dataset {

@@ -20,12 +20,85 @@ use std::num::NonZeroU64;
 pub use index_file::{index, type_of};
 use tierfeed_transform::container::Column;
 
-use super::{FormatError, Range, ReadAt, Records, offset_table};
+use super::{
+    DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt, Records, Stated, Told,
+    objects::{Candidates, Objects, ObjectsError, Shards},
+    offset_table,
+    shard_index::{self, has_index},
+};
 
 /// The end of a chunk that has its rows once more, or only, as an Arrow table.
 const ROWS_MAGIC: [u8; 8] = *b"LDARW01\0";
 /// Bytes of the number of items, and of each offset.
 const WORD_BYTES: u64 = 4;
+
+pub(super) static KIND: Kind = Kind {
+    told: Told::Together(|names| {
+        let is_chunk = |name: &&Vec<u8>| name.starts_with(b"chunk-") && name.ends_with(b".bin");
+        if has_index(names) { names.iter().filter(is_chunk).count() } else { 0 }
+    }),
+    ..Kind::new("litdata", |_| true, "the chunks in its index.json")
+};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LitData {
+    /// For chunks of tokens: number of tokens of a sample.
+    pub sequence_length: Option<NonZeroU64>,
+}
+
+impl DatasetFormat for LitData {
+    fn settings(&self) -> String {
+        self.sequence_length.map_or_else(String::new, |length| format!("sequences of {length}"))
+    }
+
+    fn looked_for(&self) -> Option<&'static str> {
+        self.sequence_length
+            .map(|_| "chunks in its index.json that have as many tokens as `sequence_length`")
+    }
+
+    fn objects(&self, found: Candidates<'_>) -> Result<Objects, ObjectsError> {
+        let sequence_length = self.sequence_length;
+        let chunks = |text: &[u8]| Ok(Chunks { index: index(text)?, sequence_length });
+        shard_index::choose(&found, chunks)
+    }
+}
+
+#[derive(Debug)]
+struct Chunks {
+    index: Index,
+    sequence_length: Option<NonZeroU64>,
+}
+
+impl Shards for Chunks {
+    fn paths(&self) -> Vec<&str> {
+        self.index.chunks.iter().map(|chunk| chunk.filename.as_str()).collect()
+    }
+
+    fn columns(&self) -> Option<&[Column]> {
+        self.index.leaves.as_deref()
+    }
+
+    fn parse(&self, object: &dyn ReadAt, number: usize) -> Result<Parsed, FormatError> {
+        let chunk = &self.index.chunks[number];
+        match (self.index.content, self.sequence_length) {
+            (Content::Items, None) => {
+                ranges(object, chunk).map(|ranges| Found::Ranges(ranges).into())
+            }
+            (Content::Tokens { token_bytes, dtype }, Some(length)) => {
+                let blocks = token_blocks(object, chunk, token_bytes, length)?;
+                Ok(Parsed::new(Found::Records(blocks), Some(Stated::tokens(dtype))))
+            }
+            (Content::Items, Some(_)) => Err(FormatError::Unsupported {
+                what: "the chunks hold items and no tokens".to_owned(),
+                instead: "leave `sequence_length` out",
+            }),
+            (Content::Tokens { .. }, None) => Err(FormatError::Unsupported {
+                what: "the chunks hold tokens".to_owned(),
+                instead: "say with `sequence_length` how many are a sample",
+            }),
+        }
+    }
+}
 
 /// The content of `index.json`.
 #[derive(Debug, Clone, PartialEq, Eq)]

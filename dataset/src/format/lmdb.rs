@@ -11,9 +11,10 @@ mod free;
 
 use self::free::FreeList;
 use super::{
-    FormatError, ReadAt,
+    DatasetFormat, FormatError, Found, Kind, Parsed, ReadAt,
     piece::{array, malformed, read_array, u16_at, u32_at, u64_at},
 };
+use crate::source::{Opened, names::ends_in};
 
 /// `MDB_MAGIC` of LMDB's `mdb.c`.
 const MAGIC: u32 = 0xBEEF_C0DE;
@@ -30,6 +31,21 @@ const META_BYTES: usize = 16 + 136;
 
 /// The smallest page that LMDB makes, and the largest (`MAX_PAGESIZE`).
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 512..=0x8000;
+
+pub(super) static KIND: Kind =
+    Kind { alike: Some(".lmdb"), ..Kind::by_name("lmdb", is_data_file, ".mdb, .lmdb") };
+
+fn is_data_file(name: &[u8]) -> bool {
+    ends_in(name, &[".mdb", ".lmdb"]) && !name.ends_with(b"lock.mdb")
+}
+
+pub(super) struct Lmdb;
+
+impl DatasetFormat for Lmdb {
+    fn parse(&self, object: &dyn Opened, _index: Option<&[u8]>) -> Result<Parsed, FormatError> {
+        check(object).map(|_| Found::Whole.into())
+    }
+}
 
 /// The properties of an LMDB data file, according to its meta pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,7 +22,59 @@ pub use label::{LabelColumn, labels};
 
 use tierfeed_transform::container::Column;
 
-use super::{FormatError, Range, ReadAt, offset_table};
+use super::{
+    Checksums, DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt, Told,
+    objects::{Candidates, Objects, ObjectsError, Shards},
+    offset_table,
+    shard_index::{self, has_index},
+};
+
+pub(super) static KIND: Kind = Kind {
+    told: Told::Together(|names| {
+        let is_shard = |name: &&Vec<u8>| {
+            name.starts_with(b"shard.") && name.windows(4).any(|part| part == b".mds")
+        };
+        if has_index(names) { names.iter().filter(is_shard).count() } else { 0 }
+    }),
+    ..Kind::new("mds", |_| true, "the shards in its index.json")
+};
+
+pub(super) struct Mds;
+
+impl DatasetFormat for Mds {
+    fn objects(&self, found: Candidates<'_>) -> Result<Objects, ObjectsError> {
+        shard_index::choose(&found, shards)
+    }
+
+    fn has_checksums(&self) -> bool {
+        true
+    }
+}
+
+impl Shards for Vec<Shard> {
+    fn paths(&self) -> Vec<&str> {
+        self.iter().map(|shard| shard.basename.as_str()).collect()
+    }
+
+    fn why_missing(&self, number: usize) -> Option<FormatError> {
+        self[number].only_compressed()
+    }
+
+    fn columns(&self) -> Option<&[Column]> {
+        columns_of(self)
+    }
+
+    fn parse(&self, object: &dyn ReadAt, number: usize) -> Result<Parsed, FormatError> {
+        let mut ranges = ranges(object, &self[number])?;
+        labels(object, &self[number], &mut ranges)?;
+        Ok(Found::Ranges(ranges).into())
+    }
+
+    fn check(&self, object: &dyn ReadAt, number: usize) -> Result<Checksums, FormatError> {
+        let checked = check(object, &self[number])?;
+        Ok(if checked.verified.is_empty() { Checksums::None } else { Checksums::Hold })
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {

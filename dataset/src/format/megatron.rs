@@ -13,7 +13,14 @@
 //!
 //! Source: `megatron/core/datasets/indexed_dataset.py` of megatron-core 0.16.
 
-use super::{FormatError, Range, ReadAt, read_ahead::ReadAhead};
+use std::collections::BTreeSet;
+
+use super::{
+    DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt, Stated, Told,
+    objects::{Candidates, Objects, ObjectsError, is_index},
+    read_ahead::ReadAhead,
+};
+use crate::source::{Opened, names::ends_in};
 
 const MAGIC: [u8; 9] = *b"MMIDIDX\0\0";
 const HEAD_BYTES: u64 = 34;
@@ -21,6 +28,33 @@ const LENGTH_BYTES: u64 = 4;
 const POINTER_BYTES: u64 = 8;
 /// The type of a token by its code, from code 1 on, in NumPy's spelling; each ends with its bytes.
 const TOKEN_TYPES: [&str; 8] = ["|u1", "|i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"];
+
+pub(super) static KIND: Kind = Kind {
+    is_beside: is_index,
+    told: Told::Together(|names| {
+        let stems = |end: &'static [u8]| names.iter().filter_map(move |it| it.strip_suffix(end));
+        let tokens: BTreeSet<&[u8]> = stems(b".idx").collect();
+        stems(b".bin").filter(|stem| tokens.contains(stem)).count()
+    }),
+    ..Kind::new("megatron", |name| ends_in(name, &[".bin"]), ".bin with an .idx beside")
+};
+
+pub(super) struct Megatron;
+
+impl DatasetFormat for Megatron {
+    fn objects(&self, found: Candidates<'_>) -> Result<Objects, ObjectsError> {
+        Ok(found.with_indexes())
+    }
+
+    fn parse(&self, object: &dyn Opened, index: Option<&[u8]>) -> Result<Parsed, FormatError> {
+        let index = index.ok_or_else(|| FormatError::Unsupported {
+            what: "no .idx of the same name is beside it".to_owned(),
+            instead: "bring both files that Megatron-LM's preprocess_data.py writes",
+        })?;
+        let found = Found::Ranges(ranges(&index, object)?);
+        Ok(Parsed::new(found, Some(Stated::tokens(dtype(&index)?))))
+    }
+}
 
 struct Head {
     dtype: &'static str,

@@ -18,9 +18,10 @@ mod tests;
 
 use self::literal::Literal;
 use super::{
-    Elements, FormatError, ReadAt, Records, Stated,
+    DatasetFormat, Elements, FormatError, Found, Kind, Parsed, ReadAt, Records, Stated,
     piece::{Window, end_of, malformed, read, read_array},
 };
+use crate::source::{Opened, names::ends_in};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
@@ -32,6 +33,18 @@ const HEADER_BYTES_EXPECTED: u32 = 512;
 
 /// NumPy's `MAXDIMS` of version 2.
 const AXES_MAX: usize = 64;
+
+pub(super) static KIND: Kind =
+    Kind { alike: Some(".npy"), ..Kind::by_name("npy", |name| ends_in(name, &[".npy"]), ".npy") };
+
+pub(super) struct Npy;
+
+impl DatasetFormat for Npy {
+    fn parse(&self, object: &dyn Opened, _index: Option<&[u8]>) -> Result<Parsed, FormatError> {
+        let array = records(object)?;
+        Ok(Parsed::new(Found::Records(array.records), Some(array.stated())))
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Array {

@@ -26,9 +26,40 @@ use std::collections::BTreeMap;
 pub use self::check::inflate;
 use self::directory::{Directory, Entry};
 use super::{
-    Encoding, FormatError, Range, ReadAt,
+    Checksums, DatasetFormat, Encoding, FormatError, Found, Kind, Parsed, Range, ReadAt,
     piece::{refuse_overlap, some_of},
 };
+use crate::source::{Opened, names::ends_in};
+
+pub(super) static KIND: Kind =
+    Kind { alike: Some(".npz"), ..Kind::by_name("npz", |name| ends_in(name, &[".npz"]), ".npz") };
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Npz {
+    /// The arrays that are samples; all of them if empty.
+    pub members: Vec<String>,
+}
+
+impl DatasetFormat for Npz {
+    fn settings(&self) -> String {
+        match &self.members[..] {
+            [] => String::new(),
+            members => format!("arrays {members:?}"),
+        }
+    }
+
+    fn parse(&self, object: &dyn Opened, _index: Option<&[u8]>) -> Result<Parsed, FormatError> {
+        ranges(object, &self.members).map(|ranges| Found::Ranges(ranges).into())
+    }
+
+    fn has_checksums(&self) -> bool {
+        true
+    }
+
+    fn check(&self, object: &dyn ReadAt, _ranges: &[Range]) -> Result<Checksums, FormatError> {
+        check(object, &self.members).map(|()| Checksums::Hold)
+    }
+}
 
 /// Finds the named members, in the given order, or all in the order of the archive if none is
 /// named.

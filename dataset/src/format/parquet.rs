@@ -21,8 +21,12 @@ mod tests;
 
 use self::footer::{Chunk, Footer, MAGIC_BYTES, RowGroup};
 use super::{
-    FormatError, Order, Range, ReadAt, Stated, Table,
+    DatasetFormat, FormatError, Found, Kind, Order, Parsed, Range, ReadAt, Stated, Table,
     piece::{malformed, refuse_overlap, some_of},
+};
+use crate::source::{
+    Opened,
+    names::{ends_in, stem_of},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +35,42 @@ pub enum Unit {
     RowGroup,
     /// All rows of a row group, with one column.
     ColumnChunk,
+}
+
+pub(super) static KIND: Kind =
+    Kind { alike: Some(".parq"), ..Kind::by_name("parquet", is_parquet, ".parquet, .parq, .pq") };
+
+/// The endings that writers of Parquet use, and pandas with a compression.
+fn is_parquet(name: &[u8]) -> bool {
+    let compressions = [".gzip", ".gz", ".snappy", ".zstd", ".brotli", ".br", ".lz4"];
+    ends_in(name, &[".parquet", ".parq", ".pq"])
+        || ends_in(name, &compressions) && ends_in(stem_of(name), &[".parquet"])
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parquet {
+    pub unit: Unit,
+    /// The columns that are read, by their dotted paths; all columns if empty.
+    pub columns: Vec<String>,
+}
+
+impl DatasetFormat for Parquet {
+    fn settings(&self) -> String {
+        let unit = match self.unit {
+            Unit::RowGroup => "row groups",
+            Unit::ColumnChunk => "column chunks",
+        };
+        match &self.columns[..] {
+            [] => unit.to_owned(),
+            columns => format!("{unit} of {columns:?}"),
+        }
+    }
+
+    fn parse(&self, object: &dyn Opened, _index: Option<&[u8]>) -> Result<Parsed, FormatError> {
+        let layout = ranges(object, self.unit, &self.columns)?;
+        let stated = layout.stated(self.unit, !self.columns.is_empty());
+        Ok(Parsed::new(Found::Ranges(layout.ranges), stated))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,50 @@ use std::collections::BTreeSet;
 
 use serde::de::DeserializeOwned;
 
-use super::FormatError;
+use super::{
+    FormatError,
+    objects::{Candidates, Objects, ObjectsError, Shards, Sidecars},
+};
+use crate::source::{Listing, names::lossy};
+
+const INDEX: &str = "index.json";
+
+/// Whether the index is among the files of a directory.
+pub(super) fn has_index(names: &[Vec<u8>]) -> bool {
+    names.iter().any(|name| name == INDEX.as_bytes())
+}
+
+/// The shards that the index names, in its order.
+pub(super) fn choose<S: Shards + 'static>(
+    found: &Candidates<'_>,
+    parse: impl FnOnce(&[u8]) -> Result<S, FormatError>,
+) -> Result<Objects, ObjectsError> {
+    let Candidates { place, listing, .. } = found;
+    let Some(object) = listing.find(INDEX.as_bytes()) else {
+        let found = directory_with_index(listing);
+        return Err(ObjectsError::NoShardIndex { root: (*place).to_owned(), found });
+    };
+    let index = format!("{place}/{INDEX}");
+    let broken = |source| ObjectsError::Format { object: index.clone(), source };
+    let text = found.read_index(object)?;
+    let shards = text.and_then(|text| parse(&text)).map_err(broken)?;
+    let mut objects = Vec::new();
+    for (number, path) in shards.paths().into_iter().enumerate() {
+        objects.push(listing.find(path.as_bytes()).ok_or_else(|| {
+            let missing =
+                || ObjectsError::ShardMissing { index: index.clone(), name: path.to_owned() };
+            shards.why_missing(number).map_or_else(missing, broken)
+        })?);
+    }
+    let listing = listing.chosen(objects);
+    Ok(Objects { sidecars: Sidecars::Shards(Box::new(shards)), ..listing.into() })
+}
+
+fn directory_with_index(listing: &Listing) -> Option<String> {
+    let is_index = |object: &usize| listing.name_of(*object).0 == INDEX.as_bytes();
+    let object = (0..listing.objects.len()).find(is_index)?;
+    Some(lossy(&listing.directories[listing.directory_of(object)].name))
+}
 
 /// Parses an index; `right` describes a valid one.
 pub(super) fn parse<T: DeserializeOwned>(

@@ -18,9 +18,11 @@ pub use dali_index::from_dali_index;
 pub use example::{Feature, features};
 
 use super::{
-    FormatError, Range, ReadAt,
+    Checksums, DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt, Told,
+    objects::{Candidates, Objects, ObjectsError, is_index},
     read_ahead::{ReadAhead, for_each_piece},
 };
+use crate::source::{Opened, names::ends_in};
 
 /// Bytes of the length and its checksum.
 const HEAD: usize = 12;
@@ -28,6 +30,84 @@ const HEAD_BYTES: u64 = HEAD as u64;
 /// Bytes of the checksum of the data.
 const TAIL: usize = 4;
 const TAIL_BYTES: u64 = TAIL as u64;
+
+pub(super) static KIND: Kind = Kind {
+    is_beside: is_index,
+    alike: Some("tfrec"),
+    told: Told::Alone(|name| is_tfrecord(name) && !counts_shards_of_others(name)),
+    ..Kind::new(
+        "tfrecord",
+        is_tfrecord,
+        "files with `tfrecord` or `00000-of-00001` in their names, .tfrec, .tfr, .record, .records",
+    )
+};
+
+/// The compression of a file as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    None,
+    /// gzip: only the file as a whole can be read.
+    Gzip,
+}
+
+impl DatasetFormat for Compression {
+    fn settings(&self) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Gzip => "gzip".to_owned(),
+        }
+    }
+
+    fn objects(&self, found: Candidates<'_>) -> Result<Objects, ObjectsError> {
+        Ok(found.with_indexes())
+    }
+
+    fn parse(&self, object: &dyn Opened, index: Option<&[u8]>) -> Result<Parsed, FormatError> {
+        Ok(match (self, index) {
+            (Self::Gzip, _) => {
+                compressed(object)?;
+                Found::Whole.into()
+            }
+            (Self::None, None) => Found::Ranges(ranges(object)?).into(),
+            (Self::None, Some(index)) => Found::Ranges(from_dali_index(index, object)?).into(),
+        })
+    }
+
+    fn has_checksums(&self) -> bool {
+        *self == Self::None
+    }
+
+    fn check(&self, object: &dyn ReadAt, ranges: &[Range]) -> Result<Checksums, FormatError> {
+        check(object, ranges).map(|()| Checksums::Hold)
+    }
+}
+
+/// The naming conventions of TFDS, `tf.io` and the scripts of `MLPerf`.
+fn is_tfrecord(name: &[u8]) -> bool {
+    if ends_in(name, &[".bak", ".tmp", ".json", ".txt", ".md", ".md5", ".sha256", "~"]) {
+        return false;
+    }
+    let is_numbered = |part: &[u8]| {
+        let [before, middle @ .., after] = part else { return false };
+        before.is_ascii_digit() && middle == b"-of-" && after.is_ascii_digit()
+    };
+    let is_called = name.windows(8).any(|part| part.eq_ignore_ascii_case(b"tfrecord"));
+    is_called
+        || name.windows(6).any(is_numbered)
+        || ends_in(name, &[".tfrec", ".tfr", ".record", ".records"])
+}
+
+/// Whether a name counts shards of another format, as `train-00000-of-00002.parquet` does: its ending decides, and
+/// without one what stands before the count.
+fn counts_shards_of_others(name: &[u8]) -> bool {
+    let Some(of) = name.windows(4).rposition(|part| part == b"-of-") else { return false };
+    let is_called = name.windows(8).any(|part| part == b"tfrecord");
+    let ends_in_digits = name[of + 4..].iter().all(u8::is_ascii_digit);
+    let is_count = |it: &u8| it.is_ascii_digit() || b"-_.".contains(it);
+    let end = name[..of].iter().rposition(|it| !is_count(it)).unwrap_or_default();
+    let is_plain = !name[..end].contains(&b'.');
+    !is_called && !(ends_in_digits && is_plain)
+}
 
 /// The positions of the records of a file, in order.
 ///

@@ -33,7 +33,12 @@ use std::{collections::BTreeSet, io};
 pub use index::from_index;
 
 use self::member::{End, Member, Members};
-use super::{FormatError, Range, ReadAt, read_ahead::for_each_piece};
+use super::{
+    Checksums, DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt,
+    objects::{Candidates, Objects, ObjectsError, is_index},
+    read_ahead::for_each_piece,
+};
+use crate::source::{Opened, names::ends_in};
 
 /// Largest size of a `.cls` member that may be a class: a number with blanks around it.
 const CLASS_BYTES_MAX: u64 = 32;
@@ -43,6 +48,37 @@ const BEHIND_BYTES_MAX: u64 = 1 << 20;
 const RESERVED: [&[u8]; 2] = [b"__key__", b"__url__"];
 const BAD: &[u8] = b"__bad__";
 const CLASS: &[u8] = b"cls";
+
+pub(super) static KIND: Kind = Kind {
+    is_beside: is_index,
+    alike: Some(".tar"),
+    ..Kind::by_name("webdataset", |name| ends_in(name, &[".tar"]), ".tar")
+};
+
+pub(super) struct WebDataset;
+
+impl DatasetFormat for WebDataset {
+    fn objects(&self, found: Candidates<'_>) -> Result<Objects, ObjectsError> {
+        Ok(found.with_indexes())
+    }
+
+    fn parse(&self, object: &dyn Opened, index: Option<&[u8]>) -> Result<Parsed, FormatError> {
+        let ranges = match index {
+            None => ranges(object)?,
+            Some(index) => from_index(index, object)?,
+        };
+        let note = behind_end(object, &ranges)?;
+        Ok(Parsed { note, ..Found::Ranges(ranges).into() })
+    }
+
+    fn has_checksums(&self) -> bool {
+        true
+    }
+
+    fn check(&self, object: &dyn ReadAt, ranges: &[Range]) -> Result<Checksums, FormatError> {
+        check(object, ranges).map(|()| Checksums::Hold)
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part<'a> {

@@ -6,12 +6,12 @@ use super::{
     Index, IndexError,
     choose::{self, Chosen, PassedOver},
     draft::{Contents, Draft, SourceKind},
-    parse,
+    parse::{self, Known},
     progress::{Progress, Stage},
 };
 use crate::{
     Dataset,
-    format::Files,
+    format::{Files, objects::Objects},
     source::{self, Location, SourceError, Store},
 };
 
@@ -22,17 +22,18 @@ pub(super) fn draft(
 ) -> Result<(Draft, Vec<String>), IndexError> {
     let store = source::open(&dataset.source)?;
     let chosen = chosen(dataset, &*store, progress)?;
-    if chosen.listing.objects.is_empty() {
+    if chosen.objects.listing.objects.is_empty() {
         return Err(choose::no_samples(dataset, &chosen.passed_over));
     }
-    let parsed = parse::samples(dataset, &*store, &chosen, previous, progress)?;
+    let known = Known::of(dataset, previous);
+    let parsed = parse::samples(&dataset.format, &*store, &chosen, &known, progress)?;
     let (kind, root) = root_of(&dataset.source)?;
     let format = format_text(dataset, chosen.manifest);
-    let columns = chosen.sidecars.columns().map(<[_]>::to_vec);
+    let Objects { listing, classes, sidecars, mut notes } = chosen.objects;
+    let columns = sidecars.columns().map(<[_]>::to_vec);
     let contents = Contents { columns, stated: parsed.stated };
-    let mut notes = chosen.notes;
     notes.extend(parsed.notes);
-    let (classes, listing, samples) = (chosen.classes, chosen.listing, parsed.samples);
+    let samples = parsed.samples;
     Ok((Draft { root, kind, format, contents, classes, listing, samples }, notes))
 }
 

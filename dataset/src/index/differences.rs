@@ -8,7 +8,8 @@
 
 use std::{ffi::OsStr, fmt, fs, io, ops::Range, os::unix::ffi::OsStrExt as _, path::Path};
 
-use super::{Index, draft::SourceKind, mtime_ns, path::below};
+use super::{Index, draft::SourceKind, mtime_ns};
+use crate::source::names::below;
 
 /// Number of objects that are checked: some seconds on a slow file server.
 const LOOKED_AT_MAX: u64 = 10_000;

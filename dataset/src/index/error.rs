@@ -4,29 +4,25 @@ use std::{io, path::PathBuf};
 
 use tierfeed_core::units::Bytes;
 
-use crate::{format::FormatError, source::SourceError};
+use crate::{
+    format::{FormatError, ObjectsError},
+    source::SourceError,
+};
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexError {
     #[error(transparent)]
     Source(#[from] SourceError),
+    #[error(transparent)]
+    Objects(#[from] ObjectsError),
     #[error("{object}: {source}")]
     Format { object: String, source: FormatError },
+    #[error(transparent)]
+    NoIndexer(FormatError),
     /// A file that is no part of the dataset cannot be read: a manifest, or an index.
     #[error("{}: cannot be read: {source}", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    #[error("{root}: not a directory; an image folder has one directory per class")]
-    NotADirectory { root: String },
-    #[error("{root}: no class directory; an image folder has one directory per class")]
-    NoClasses { root: String },
-    /// torchvision refuses such a class too.
-    #[error(
-        "{root}: no image for the class `{class}`{}; remove the directory or put a file there that ends \
-         in .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff or .webp",
-        and_others(*.others)
-    )]
-    EmptyClass { root: String, class: String, others: usize },
     #[error("`{pattern}` is no pattern for paths: {source}; write for example `**/*.npz`")]
     Glob { pattern: String, source: globset::Error },
     #[error("{}:{line}: `{name}` is not in the source; a line is a path below it", .manifest.display())]
@@ -36,15 +32,6 @@ pub enum IndexError {
         line: u64,
         name: String,
     },
-    #[error("{index}: names `{name}`, which is not there; bring the whole dataset")]
-    ShardMissing { index: String, name: String },
-    #[error("{root}: no index.json{}; the source is the directory that has one", elsewhere(.found.as_ref()))]
-    NoShardIndex { root: String, found: Option<String> },
-    #[error(
-        "format hdf5 needs the program {name}, which is neither beside tierfeed nor in the PATH; \
-         build it with `cargo build --release -p {name}` (it needs libhdf5-dev) and put it there"
-    )]
-    NoHdf5Indexer { name: &'static str },
     #[error("{root}: no samples; format {format} looks for {looked_for}{others}")]
     NoSamples {
         root: String,
@@ -64,11 +51,6 @@ pub enum IndexError {
         /// The key of the job file that picks the files to train on, with a pattern if one is found.
         pick: String,
     },
-    #[error(
-        "{root}: a DatasetDict with the splits {splits}, and a training would read all of them; the source is one of \
-         these directories, or pick files with `glob`, for example `{pattern}`"
-    )]
-    DatasetDict { root: String, splits: String, pattern: String },
     #[error("{root}: {samples} samples; at most {} can be numbered", u32::MAX)]
     TooManySamples { root: String, samples: u64 },
     #[error("{}: cannot be written: {source}", .path.display())]
@@ -110,7 +92,7 @@ impl IndexError {
     pub fn is_input(&self) -> bool {
         match self {
             Self::Unwritable { .. } => false,
-            Self::Source(error) => error.is_input(),
+            Self::Source(error) | Self::Objects(ObjectsError::Source(error)) => error.is_input(),
             _ => true,
         }
     }
@@ -140,16 +122,4 @@ pub enum Damage {
     Records,
     #[error("a sample is longer than 1 TiB, or all together are longer than 64 bits can count")]
     Sizes,
-}
-
-fn elsewhere(found: Option<&String>) -> String {
-    found.map_or_else(String::new, |place| format!(" there, but in {place}"))
-}
-
-fn and_others(others: usize) -> String {
-    match others {
-        0 => String::new(),
-        1 => " and 1 other".to_owned(),
-        _ => format!(" and {others} others"),
-    }
 }

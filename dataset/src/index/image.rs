@@ -27,8 +27,11 @@ use std::{fmt, ops::Range};
 
 use tierfeed_numa_memory::FileBytes;
 
-use super::draft::{Classes, Contents, NO_LABEL, SourceKind, split_etag};
-use crate::format::Encoding;
+use super::draft::{Contents, NO_LABEL, SourceKind};
+use crate::{
+    format::{Encoding, objects::Classes},
+    source::listing::split_etag,
+};
 
 mod check;
 mod encode;

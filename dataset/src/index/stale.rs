@@ -9,15 +9,21 @@ use std::{
 
 use super::{
     Index, IndexError, Progress, build,
-    choose::{Chosen, class_of, classes_at},
+    choose::Chosen,
     differences::{self, SAMPLED},
-    draft::{Classes, SourceKind},
+    draft::SourceKind,
     mtime_ns,
-    path::below,
 };
 use crate::{
     Dataset,
-    source::{Listing, Store, names::python_order},
+    format::{
+        image_folder::{class_of, classes_at},
+        objects::Classes,
+    },
+    source::{
+        Listing, Store,
+        names::{below, python_order},
+    },
 };
 
 /// Compares source and format, then the time of each directory, then size and time of some objects, because
@@ -100,7 +106,7 @@ pub(super) fn verify(
 ) -> Result<Chosen, IndexError> {
     check(index, dataset)?;
     let chosen = build::chosen(dataset, store, progress)?;
-    let listing = &chosen.listing;
+    let listing = &chosen.objects.listing;
     let image = &index.image;
     let (found, indexed) = (listing.objects.len(), image.objects());
     let differs = (0..found.min(indexed)).find(|number| !is_same(index, listing, *number));

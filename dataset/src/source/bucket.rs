@@ -27,6 +27,7 @@ use self::{list::Crawl, opened::OpenedObject};
 use super::{
     Bucket, Identity, Listed, Listing, Opened, Selection, SourceError, Store,
     arranged::{Filled, Found, listing},
+    listing::entry,
 };
 
 /// Enough requests to hide the latency of a store; a listing of many folders is limited by it.
@@ -134,16 +135,6 @@ fn listed(path: &[u8], meta: &ObjectMeta) -> Listed {
         mtime_ns: mtime_ns(meta),
         etag: meta.e_tag.clone(),
     }
-}
-
-/// A name in the form of [`Listing::names`].
-fn entry(name: &[u8], etag: Option<&str>) -> Vec<u8> {
-    let mut entry = name.to_vec();
-    if let Some(etag) = etag {
-        entry.push(0);
-        entry.extend_from_slice(etag.as_bytes());
-    }
-    entry
 }
 
 fn is_not_found(error: &object_store::Error) -> bool {

@@ -1,10 +1,15 @@
-//! The order in which Python sorts file names, and which names torchvision accepts as images.
+//! Names of files and paths below a source: bytes, as the file system has them.
 
-use std::cmp::Ordering;
+use std::{
+    cmp::Ordering,
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
 
 /// The list of `torchvision.datasets.folder.IMG_EXTENSIONS`.
-const EXTENSIONS: [&[u8]; 9] =
-    [b".jpg", b".jpeg", b".png", b".ppm", b".bmp", b".pgm", b".tif", b".tiff", b".webp"];
+const EXTENSIONS: [&str; 9] =
+    [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
 
 /// Whether torchvision accepts a file as an image: by the end of its name alone.
 ///
@@ -14,10 +19,43 @@ const EXTENSIONS: [&[u8]; 9] =
 /// extensions. So `.jpg` alone is an image, and only ASCII letters matter, because no other letter
 /// has one of these as its lower case.
 pub fn is_image(name: &[u8]) -> bool {
-    EXTENSIONS.iter().any(|extension| {
-        let start = name.len().checked_sub(extension.len());
-        start.is_some_and(|start| name[start..].eq_ignore_ascii_case(extension))
+    ends_in(name, &EXTENSIONS)
+}
+
+/// Ignores upper and lower case, as torchvision does for the endings of images.
+pub(crate) fn ends_in(name: &[u8], ends: &[&str]) -> bool {
+    ends.iter().any(|end| {
+        let start = name.len().checked_sub(end.len());
+        start.is_some_and(|start| name[start..].eq_ignore_ascii_case(end.as_bytes()))
     })
+}
+
+/// The directory of a path, which may be empty, and the name in it.
+pub(crate) fn parted(path: &[u8]) -> (&[u8], &[u8]) {
+    let slash = path.iter().rposition(|byte| *byte == b'/');
+    slash.map_or((&[][..], path), |at| (&path[..at], &path[at + 1..]))
+}
+
+/// The name without its last extension.
+pub(crate) fn stem_of(name: &[u8]) -> &[u8] {
+    name.iter().rposition(|byte| *byte == b'.').map_or(name, |dot| &name[..dot])
+}
+
+pub(crate) fn append(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() && !name.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+}
+
+/// The path of `name` below `root`. An empty name is the root itself: joining it would add a slash.
+pub(crate) fn below(root: &Path, name: &[u8]) -> PathBuf {
+    if name.is_empty() { root.to_owned() } else { root.join(OsStr::from_bytes(name)) }
+}
+
+/// A name in messages; invalid UTF-8 is replaced.
+pub(crate) fn lossy(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
 }
 
 /// Compares two file names as `sorted()` does in Python.

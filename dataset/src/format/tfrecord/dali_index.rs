@@ -7,7 +7,7 @@
 use std::str;
 
 use super::{HEAD_BYTES, Range, ReadAhead, ReadAt, TAIL_BYTES, record};
-use crate::format::{FormatError, is_near};
+use crate::{format::FormatError, read_at::is_near};
 
 /// Number of records that are compared with the file where each read is a request.
 const COMPARED: usize = 64;

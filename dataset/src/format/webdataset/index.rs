@@ -9,7 +9,7 @@
 use std::str;
 
 use super::{End, FormatError, Member, Members, Range, ReadAt, Samples, name};
-use crate::format::is_near;
+use crate::read_at::is_near;
 
 const BLOCK_BYTES: u64 = 512;
 /// Number of members that are compared with their headers where each read is a request.

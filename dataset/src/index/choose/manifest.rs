@@ -9,8 +9,8 @@ use std::{
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    index::{IndexError, Progress, Stage, lossy, parallel},
-    source::{Directory, Listing, Object, Store, names::python_order},
+    index::{IndexError, Progress, Stage, parallel},
+    source::{Listing, Store, names::lossy},
 };
 
 /// Largest manifest in bytes: ten million paths of a hundred bytes.
@@ -18,17 +18,16 @@ const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
 /// The objects of `listing` that the manifest at `path` names, and the hash of the manifest.
 pub(super) fn choose(path: &Path, listing: &Listing) -> Result<(Listing, u64), IndexError> {
-    let mut chosen = Listing::default();
     let Manifest { lines, hash } = read(path)?;
+    let mut objects = Vec::with_capacity(lines.len());
     for Line { number, name } in lines {
-        let Some((directory, object)) = find(listing, &name) else {
-            let manifest = path.to_owned();
-            return Err(IndexError::NotInSource { manifest, line: number, name: lossy(&name) });
-        };
-        listing.copy_object(object, &listing.directories[directory], &mut chosen);
+        objects.push(listing.find(&name).ok_or_else(|| IndexError::NotInSource {
+            manifest: path.to_owned(),
+            line: number,
+            name: lossy(&name),
+        })?);
     }
-    listing.copy_other_directories(&mut chosen);
-    Ok((chosen, hash))
+    Ok((listing.chosen(objects), hash))
 }
 
 /// The objects that the manifest at `path` names, each queried: a web server has no listings.
@@ -40,20 +39,8 @@ pub(in crate::index) fn look_up(
     let Manifest { lines, hash } = read(path)?;
     let mut listing = Listing::default();
     let stat = |number: usize| Ok(store.stat(&lines[number].name)?);
-    let take = |_, listed: crate::source::Listed| {
-        let (parent, name) = parted(&listed.path);
-        if listing.directories.last().is_none_or(|last| last.name != parent) {
-            let (name, first_object) = (parent.to_vec(), listing.objects.len());
-            listing.directories.push(Directory { name, mtime_ns: None, first_object });
-        }
-        listing.names.extend_from_slice(name);
-        if let Some(etag) = &listed.etag {
-            listing.names.push(0);
-            listing.names.extend_from_slice(etag.as_bytes());
-        }
-        let (size, mtime_ns) = (listed.size, listed.mtime_ns);
-        let name_end = listing.names.len() as u64;
-        listing.objects.push(Object { size, mtime_ns, name_end });
+    let take = |_, listed| {
+        listing.push(&listed);
         Ok(())
     };
     parallel::in_order(lines.len(), Stage::Listing, stat, take, progress)?;
@@ -91,27 +78,4 @@ fn read(path: &Path) -> Result<Manifest, IndexError> {
 
 pub(in crate::index) fn hash(path: &Path) -> Result<u64, IndexError> {
     read(path).map(|manifest| manifest.hash)
-}
-
-fn parted(path: &[u8]) -> (&[u8], &[u8]) {
-    let slash = path.iter().rposition(|byte| *byte == b'/');
-    slash.map_or((&[][..], path), |at| (&path[..at], &path[at + 1..]))
-}
-
-/// The directory and the number of the object with this path.
-pub(super) fn find(listing: &Listing, path: &[u8]) -> Option<(usize, usize)> {
-    let (parent, name) = parted(path);
-    let is_before = |it: &Directory| python_order(&it.name, parent).is_lt();
-    let directory = listing.directories.partition_point(is_before);
-    if listing.directories.get(directory)?.name != parent {
-        return None;
-    }
-    let objects = listing.objects_of(directory);
-    let (mut low, mut high) = (objects.start, objects.end);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        let is_before = python_order(listing.name_of(middle).0, name).is_lt();
-        if is_before { low = middle + 1 } else { high = middle }
-    }
-    (low < objects.end && listing.name_of(low).0 == name).then_some((directory, low))
 }

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use super::Pattern;
 use crate::{
-    Dataset, Format,
-    format::Files,
-    index::{IndexError, lossy},
-    source::Listing,
+    Dataset,
+    format::{
+        Files,
+        image_folder::class_of,
+        objects::{Classes, Objects},
+    },
+    index::IndexError,
+    source::{Listing, Selection as _, names::lossy},
 };
-
-use super::{Pattern, Selection as _};
 
 const TRAIN: [&str; 2] = ["train", "training"];
 const HELD_OUT: [&str; 10] = [
@@ -36,15 +39,14 @@ enum Split {
 pub(super) fn check(
     dataset: &Dataset,
     place: &str,
-    listing: &Listing,
-    notes: &mut Vec<String>,
+    Objects { listing, classes, notes, .. }: &mut Objects,
 ) -> Result<(), IndexError> {
     match dataset.files() {
         Some(Files::Manifest(_)) => return Ok(()),
         Some(Files::Glob(pattern)) if matches!(pattern.as_str(), "**" | "**/*") => return Ok(()),
         _ => {}
     }
-    if dataset.format == Format::ImageFolder {
+    if *classes == Classes::Directories {
         notes.extend(classes_that_are_splits(place, listing));
         return Ok(());
     }
@@ -108,7 +110,7 @@ fn picks_training_only(pattern: &str, listing: &Listing) -> bool {
 
 /// A note if the classes of an image folder are splits by their names.
 fn classes_that_are_splits(place: &str, listing: &Listing) -> Option<String> {
-    let names = listing.directories.iter().map(|it| super::class_of(&it.name));
+    let names = listing.directories.iter().map(|it| class_of(&it.name));
     let classes: BTreeSet<&[u8]> = names.filter(|name| !name.is_empty()).collect();
     let splits: Vec<_> = classes.iter().map(|name| of(name)).collect();
     let is_each = splits.iter().all(Option::is_some);

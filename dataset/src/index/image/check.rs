@@ -5,11 +5,9 @@ use tierfeed_core::batch::SAMPLE_BYTES_MAX;
 
 use super::{DIRECTORY_BYTES, Image, Kind, OBJECT_BYTES, Range, u32_at, u64_at};
 use crate::{
-    format::Encoding,
-    index::{
-        Damage,
-        draft::{Classes, SourceKind, split_etag},
-    },
+    format::{Encoding, objects::Classes},
+    index::{Damage, draft::SourceKind},
+    source::listing::split_etag,
 };
 
 /// The order matters: each check relies on those before.

@@ -7,8 +7,8 @@ use super::{
     MAGIC, NO_NARROW_LABEL, NO_TIME, Sections, Storage, VERSION,
 };
 use crate::{
-    format::Encoding,
-    index::draft::{Classes, Contents, Draft, NO_LABEL, Samples, SourceKind},
+    format::{Encoding, objects::Classes},
+    index::draft::{Contents, Draft, NO_LABEL, Samples, SourceKind},
 };
 
 /// Encodes a draft whose samples lie within its objects.

@@ -1,8 +1,7 @@
 //! Collects the samples of the objects, one after the other, and refuses inconsistent ones.
 
-use super::{AllParsed, Found, Parsed};
 use crate::{
-    format::{FormatError, Records, Stated},
+    format::{FormatError, Found, Parsed, Records, Stated},
     index::{
         IndexError,
         choose::Chosen,
@@ -11,19 +10,12 @@ use crate::{
 };
 
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
-    samples: GatheredSamples,
-    stated: Option<Stated>,
-    notes: Vec<String>,
-}
-
-#[derive(Debug, Default)]
-enum GatheredSamples {
-    /// All objects so far are whole samples.
-    #[default]
-    Whole,
-    Records(RecordTable),
-    Ranges(RangeTable),
+pub(in crate::index) struct Gathered {
+    /// Number of objects so far.
+    pub(super) objects: usize,
+    pub(in crate::index) samples: Samples,
+    pub(in crate::index) stated: Option<Stated>,
+    pub(in crate::index) notes: Vec<String>,
 }
 
 impl Gathered {
@@ -33,7 +25,8 @@ impl Gathered {
         number: usize,
         parsed: Parsed,
     ) -> Result<(), IndexError> {
-        let size = chosen.listing.objects[number].size;
+        self.objects += 1;
+        let size = chosen.objects.listing.objects[number].size;
         let Parsed { samples, stated, note } = parsed;
         let joined = match (&mut self.stated, stated) {
             (Some(first), Some(stated)) => first.join(&stated),
@@ -47,20 +40,16 @@ impl Gathered {
         let pushed = self.samples.push(samples, size).and(joined);
         pushed.map_err(|source| chosen.broken(number, source))
     }
-
-    pub(super) fn finish(self) -> AllParsed {
-        AllParsed { samples: self.samples.finish(), stated: self.stated, notes: self.notes }
-    }
 }
 
-impl GatheredSamples {
+impl Samples {
     /// Adds the samples of the next object, which is `size` bytes long.
     fn push(&mut self, samples: Found, size: u64) -> Result<(), FormatError> {
         match samples {
             Found::Whole => Ok(()),
             Found::Records(records) => self.push_records(records, size),
             Found::Ranges(ranges) => {
-                if matches!(self, Self::Whole) {
+                if matches!(self, Self::Objects) {
                     *self = Self::Ranges(RangeTable::default());
                 }
                 match self {
@@ -73,7 +62,7 @@ impl GatheredSamples {
 
     fn push_records(&mut self, records: Records, size: u64) -> Result<(), FormatError> {
         let Records { offset, record_bytes, count } = records;
-        if matches!(self, Self::Whole) {
+        if matches!(self, Self::Objects) {
             *self = Self::Records(RecordTable { record_bytes, ..RecordTable::default() });
         }
         let Self::Records(table) = self else { return Err(of_another_kind("rows", "pieces")) };
@@ -91,14 +80,6 @@ impl GatheredSamples {
         table.counts.push(u32::try_from(count).map_err(too_many)?);
         table.starts.push(offset);
         Ok(())
-    }
-
-    fn finish(self) -> Samples {
-        match self {
-            Self::Whole => Samples::Objects,
-            Self::Records(table) => Samples::Records(table),
-            Self::Ranges(table) => Samples::Ranges(table),
-        }
     }
 }
 

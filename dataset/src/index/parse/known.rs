@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{Found, Parsed};
 use crate::{
     Dataset,
-    format::{Records, Stated},
+    format::{Found, Parsed, Records, Stated},
     index::{Index, image::Kind},
     source::Listed,
 };
 
 /// The objects of an earlier index of the same dataset, by path.
-pub(super) struct Known<'a> {
+pub(in crate::index) struct Known<'a> {
     index: Option<&'a Index>,
     objects: BTreeMap<Vec<u8>, usize>,
     /// The statement of all objects about their samples.
@@ -20,7 +19,7 @@ pub(super) struct Known<'a> {
 
 impl<'a> Known<'a> {
     /// Empty if `previous` is the index of another dataset.
-    pub(super) fn of(dataset: &Dataset, previous: Option<&'a Index>) -> Self {
+    pub(in crate::index) fn of(dataset: &Dataset, previous: Option<&'a Index>) -> Self {
         let index = previous.filter(|it| it.is_of(dataset));
         let objects = index.map_or_else(BTreeMap::new, |it| {
             (0..it.image.objects()).map(|number| (it.image.object_path(number), number)).collect()

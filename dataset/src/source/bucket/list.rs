@@ -19,10 +19,12 @@ use tierfeed_object_stores::{
 };
 use tokio::task::JoinSet;
 
-use super::{REQUESTS_MAX, entry, is_not_found};
+use super::{REQUESTS_MAX, is_not_found};
 use crate::source::{
     Selection,
     arranged::{Filled, Found},
+    listing::entry,
+    names::parted,
 };
 
 pub(super) struct Crawl<'a> {
@@ -138,7 +140,7 @@ impl<'a> Crawl<'a> {
         // The marker of the source itself has lost its slash, and so does not begin with it.
         let Some(path) = key.strip_prefix(&self.base) else { return };
         let path = path.as_bytes();
-        let (directory, name) = split(path);
+        let (directory, name) = parted(path);
         if !self.enters(directory) {
             return;
         }
@@ -162,7 +164,7 @@ impl<'a> Crawl<'a> {
     fn enters(&mut self, directory: &[u8]) -> bool {
         if self.last.0 != directory {
             let is_entered = self.directories.contains_key(directory)
-                || self.enters(split(directory).0) && self.selection.enters(directory);
+                || self.enters(parted(directory).0) && self.selection.enters(directory);
             if is_entered {
                 self.directories.entry(directory.to_vec()).or_default();
             }
@@ -187,7 +189,7 @@ impl<'a> Crawl<'a> {
             }
             let Some(answer) = requests.join_next().await else { return Ok(()) };
             let (path, object, asked) = answer.map_err(lost)?;
-            let (directory, name) = split(&path);
+            let (directory, name) = parted(&path);
             match asked {
                 Ok(meta) if meta.size == 0 && self.selection.takes(&path) => {
                     let entry = entry(name, object.e_tag.as_deref());
@@ -242,11 +244,4 @@ async fn first_error(
 
 fn lost(source: tokio::task::JoinError) -> object_store::Error {
     object_store::Error::JoinError { source }
-}
-
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(slash) => (&path[..slash], &path[slash + 1..]),
-        None => (b"", path),
-    }
 }

@@ -11,9 +11,8 @@ mod directory;
 
 use std::{
     cmp::Ordering,
-    ffi::OsStr,
     num::NonZeroUsize,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
@@ -29,7 +28,7 @@ use self::directory::{Block, Buffers, Entry};
 use crate::source::{
     Listing, Selection, SourceError,
     arranged::{Filled, listing},
-    names::python_order,
+    names::{append, below, python_order},
 };
 
 /// Enough to hide round trips, few enough not to overload a shared file server.
@@ -188,7 +187,7 @@ impl<'a> Crawl<'a> {
             return;
         }
         let mut path = directory.to_vec();
-        append_path(&mut path, name.unwrap_or_default());
+        append(&mut path, name.unwrap_or_default());
         state.failure = Some(Failure {
             directory: directory.to_vec(),
             name: name.map(<[u8]>::to_vec),
@@ -196,12 +195,8 @@ impl<'a> Crawl<'a> {
         });
     }
 
-    fn path(&self, below: &[u8]) -> PathBuf {
-        if below.is_empty() {
-            self.root.to_owned()
-        } else {
-            self.root.join(OsStr::from_bytes(below))
-        }
+    fn path(&self, path: &[u8]) -> PathBuf {
+        below(self.root, path)
     }
 
     /// Whether everything in and below `path` comes after the first failure.
@@ -230,13 +225,6 @@ impl Drop for Finishes<'_> {
             self.0.change.notify_all();
         }
     }
-}
-
-fn append_path(path: &mut Vec<u8>, name: &[u8]) {
-    if !path.is_empty() && !name.is_empty() {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
 }
 
 fn threads(directory: &OwnedFd) -> usize {

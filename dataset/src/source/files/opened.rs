@@ -15,8 +15,8 @@ use rustix::{
 
 use super::{mtime_ns, size, unreadable};
 use crate::{
-    format::ReadAt,
-    source::{Listed, Opened, SourceError},
+    read_at::ReadAt,
+    source::{Listed, Opened, SourceError, names::below},
 };
 
 #[derive(Debug)]
@@ -71,7 +71,7 @@ fn place(root: &Path, path: &[u8]) -> Result<PathBuf, SourceError> {
     if name.components().any(|it| !matches!(it, Component::Normal(_) | Component::CurDir)) {
         return Err(SourceError::Outside { name: name.display().to_string() });
     }
-    Ok(if path.is_empty() { root.to_owned() } else { root.join(name) })
+    Ok(below(root, path))
 }
 
 impl ReadAt for OpenedFile {
@@ -85,6 +85,10 @@ impl ReadAt for OpenedFile {
 }
 
 impl Opened for OpenedFile {
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
     fn verify(&self) -> Result<(), SourceError> {
         // The handle shows writes, the path a file that replaced this one.
         self.check(rustix::fs::fstat(&self.file))?;

@@ -3,7 +3,10 @@
 use std::num::NonZeroU32;
 
 use tierfeed_core::retention::in_place::InPlaceMode;
-use tierfeed_dataset::{Format, format::Compression};
+use tierfeed_dataset::{
+    Format,
+    format::{Compression, LitData},
+};
 use tierfeed_transform::{Container, Dtype, Pipeline, PipelineError, PipelineFile, Work};
 
 use super::Check;
@@ -146,7 +149,7 @@ fn container_of(format: &Format) -> Option<Container> {
     match format {
         Format::WebDataset => Some(Container::WebDataset),
         Format::TfRecord(Compression::None) => Some(Container::TfRecord),
-        Format::Mds | Format::LitData { sequence_length: None } => {
+        Format::Mds | Format::LitData(LitData { sequence_length: None }) => {
             Some(Container::Columns { columns: Vec::new() })
         }
         _ => None,

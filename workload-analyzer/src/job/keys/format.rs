@@ -6,37 +6,11 @@ use tierfeed_core::units::Bytes;
 
 use super::{DatasetKeys, KeyError, conflict, invalid, mistake, parse_size};
 use crate::job::{KeyConflict, Reason};
-use tierfeed_dataset::format::{Compression, Files, Format, Parquet, Raw, Rest, Unit};
-
-/// Every format with empty keys, in the order of [`Format`].
-static BLANK_FORMATS: [Format; 15] = [
-    Format::ImageFolder,
-    Format::Files(Files::Glob(String::new())),
-    Format::Raw(Raw::of_records(Bytes(0))),
-    Format::TfRecord(Compression::None),
-    Format::WebDataset,
-    Format::Mds,
-    Format::LitData { sequence_length: None },
-    Format::Megatron,
-    Format::Npy,
-    Format::Npz { members: Vec::new() },
-    Format::Parquet(Parquet { unit: Unit::RowGroup, columns: Vec::new() }),
-    Format::Arrow,
-    Format::Hdf5 { dataset: String::new() },
-    Format::Lmdb,
-    Format::Ffcv,
-];
-
-/// The names of the formats in job files, in the order of [`Format`].
-pub const FORMATS: [&str; BLANK_FORMATS.len()] = {
-    let mut names = [""; BLANK_FORMATS.len()];
-    let mut index = 0;
-    while index < names.len() {
-        names[index] = BLANK_FORMATS[index].name();
-        index += 1;
-    }
-    names
+pub use tierfeed_dataset::format::FORMATS;
+use tierfeed_dataset::format::{
+    Compression, Files, Format, Hdf5, LitData, Npz, Parquet, Raw, Rest, Unit,
 };
+
 pub(super) const FORMATS_IN_WORDS: &str = "image-folder, files, raw, tfrecord, webdataset, mds, litdata, megatron, npy, npz, \
                                 parquet, arrow, hdf5, lmdb, ffcv";
 
@@ -67,30 +41,30 @@ impl DatasetKeys {
     ///
     /// If the format is unknown, if a key that it needs is missing, or if a key of another format is given.
     pub fn format(&self, directory: &Path) -> Result<Format, KeyError> {
-        let Some(blank) = BLANK_FORMATS.iter().find(|format| format.name() == self.format) else {
+        if !FORMATS.contains(&self.format.as_str()) {
             let reason = Reason::NotOneOf { allowed: FORMATS_IN_WORDS };
             return Err(invalid("format", &self.format, reason));
-        };
+        }
         self.refuse_foreign_keys()?;
-        // Exhaustive, so that a new format does not compile without its keys.
-        Ok(match blank {
-            Format::Files(_) => Format::Files(self.files(directory)?),
-            Format::Raw(_) => Format::Raw(self.raw()?),
-            Format::TfRecord(_) => Format::TfRecord(self.compression()?),
-            Format::LitData { .. } => Format::LitData { sequence_length: self.sequence_length()? },
-            Format::Npz { .. } => {
-                Format::Npz { members: names("members", self.members.as_ref(), "x.npy")? }
+        Ok(match self.format.as_str() {
+            "image-folder" => Format::ImageFolder,
+            "files" => Format::Files(self.files(directory)?),
+            "raw" => Format::Raw(self.raw()?),
+            "tfrecord" => Format::TfRecord(self.compression()?),
+            "webdataset" => Format::WebDataset,
+            "mds" => Format::Mds,
+            "litdata" => Format::LitData(LitData { sequence_length: self.sequence_length()? }),
+            "megatron" => Format::Megatron,
+            "npy" => Format::Npy,
+            "npz" => {
+                Format::Npz(Npz { members: names("members", self.members.as_ref(), "x.npy")? })
             }
-            Format::Parquet(_) => Format::Parquet(self.parquet()?),
-            Format::Hdf5 { .. } => Format::Hdf5 { dataset: self.hdf5_dataset()? },
-            Format::ImageFolder
-            | Format::WebDataset
-            | Format::Mds
-            | Format::Megatron
-            | Format::Npy
-            | Format::Arrow
-            | Format::Lmdb
-            | Format::Ffcv => blank.clone(),
+            "parquet" => Format::Parquet(self.parquet()?),
+            "arrow" => Format::Arrow,
+            "hdf5" => Format::Hdf5(Hdf5 { dataset: self.hdf5_dataset()? }),
+            "lmdb" => Format::Lmdb,
+            "ffcv" => Format::Ffcv,
+            other => unreachable!("{other} is no format"),
         })
     }
 

@@ -6,7 +6,7 @@ use tierfeed_core::units::Bytes;
 
 use super::{format::FORMATS_IN_WORDS, *};
 use tierfeed_dataset::{
-    format::{Compression, Files, Format, Parquet, Raw, Rest, Unit},
+    format::{Compression, Files, Format, Hdf5, LitData, Npz, Parquet, Raw, Rest, Unit},
     source::{Bucket, Identity, Location},
 };
 
@@ -74,15 +74,15 @@ fn every_format_has_its_name_and_its_keys() {
     );
     check(&of("webdataset"), &Format::WebDataset);
     check(&of("mds"), &Format::Mds);
-    check(&of("litdata"), &Format::LitData { sequence_length: None });
+    check(&of("litdata"), &Format::LitData(LitData { sequence_length: None }));
     let tokens = DatasetKeys { sequence_length: Some(2_048), ..of("litdata") };
-    check(&tokens, &Format::LitData { sequence_length: NonZeroU64::new(2_048) });
+    check(&tokens, &Format::LitData(LitData { sequence_length: NonZeroU64::new(2_048) }));
     check(&of("megatron"), &Format::Megatron);
     check(&of("npy"), &Format::Npy);
-    check(&of("npz"), &Format::Npz { members: Vec::new() });
+    check(&of("npz"), &Format::Npz(Npz { members: Vec::new() }));
     check(
         &DatasetKeys { members: list(&["x", "y"]), ..of("npz") },
-        &Format::Npz { members: vec!["x".to_owned(), "y".to_owned()] },
+        &Format::Npz(Npz { members: vec!["x".to_owned(), "y".to_owned()] }),
     );
     let row_groups = Parquet { unit: Unit::RowGroup, columns: Vec::new() };
     check(&of("parquet"), &Format::Parquet(row_groups));
@@ -93,7 +93,7 @@ fn every_format_has_its_name_and_its_keys() {
     check(&of("arrow"), &Format::Arrow);
     check(
         &DatasetKeys { dataset: text("/train/x"), ..of("hdf5") },
-        &Format::Hdf5 { dataset: "/train/x".to_owned() },
+        &Format::Hdf5(Hdf5 { dataset: "/train/x".to_owned() }),
     );
     check(&of("lmdb"), &Format::Lmdb);
     check(&of("ffcv"), &Format::Ffcv);

@@ -17,11 +17,12 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Crawl, append_path};
+use super::Crawl;
 use crate::source::{
     SourceError,
     arranged::{Filled, Found},
     files::{mtime_ns, open_directory, size, unreadable},
+    names::append,
 };
 
 const BLOCK: usize = 1_024;
@@ -183,7 +184,7 @@ impl Crawl<'_> {
             }
             path.clear();
             path.extend_from_slice(&entered.place.path);
-            append_path(path, name);
+            append(path, name);
             match entry.file_type() {
                 FileType::Directory if self.selection.enters(path) => {
                     self.add_directory(entered.child(path.clone()));
@@ -228,7 +229,7 @@ impl Crawl<'_> {
         let file_type = stat.map(|it| FileType::from_raw_mode(it.st_mode));
         if kind == Kind::Unknown {
             let mut path = entered.place.path.clone();
-            append_path(&mut path, name);
+            append(&mut path, name);
             if file_type == Ok(FileType::Directory) {
                 if self.selection.enters(&path) {
                     self.add_directory(entered.child(path));

@@ -14,7 +14,7 @@ use std::{
 use tierfeed_core::{session::Fault, tier::Locality};
 use tierfeed_dataset::{
     Dataset, Format,
-    format::Raw,
+    format::{Npz, Raw},
     source::{self, Bucket, Location},
 };
 use tierfeed_numa_memory::{Pages, Region, Request};
@@ -149,7 +149,7 @@ fn a_deflated_sample_is_that_of_the_file() {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../dataset/tests/fixtures/npz/deflated.npz");
     let server = Server::serving(Access::Everybody);
     server.put_bytes("data/deflated.npz", fs::read(&fixture).unwrap());
-    let format = || Format::Npz { members: Vec::new() };
+    let format = || Format::Npz(Npz { members: Vec::new() });
     let dataset = Dataset::new(Location::Path(fixture), format());
     let files = FileSource::new(Arc::new(Index::build(&dataset, None, &mut |_| ()).unwrap()), 1);
     let source = source(&server, format());

@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use crate::{
-    format::FormatError,
-    index::{IndexError, lossy},
-    source::{Listing, Store},
+    format::{
+        FormatError,
+        objects::{Candidates, Objects, ObjectsError},
+    },
+    source::{Listing, names::lossy},
 };
 
 const STATE: &[u8] = b"state.json";
@@ -29,51 +31,35 @@ pub(super) fn is_beside(name: &[u8]) -> bool {
 }
 
 /// The files of the data. Those of several splits are refused unless the user picked among them.
-pub(super) fn choose(
-    place: &str,
-    store: &dyn Store,
-    listing: &Listing,
-    is_picked: bool,
-) -> Result<Listing, IndexError> {
-    let mut chosen = Listing::default();
+pub(super) fn choose(found: &Candidates<'_>) -> Result<Objects, ObjectsError> {
+    let Candidates { place, listing, is_picked, .. } = found;
+    let mut chosen = Vec::new();
     for (number, directory) in listing.directories.iter().enumerate() {
-        let find = |wanted: &[u8]| {
-            listing.objects_of(number).find(|object| listing.name_of(*object).0 == wanted)
-        };
+        let name_of = |object: &usize| listing.name_of(*object).0;
+        let find =
+            |wanted: &[u8]| listing.objects_of(number).find(|object| name_of(object) == wanted);
         if find(SPLITS).is_some() && !is_picked {
             refuse_splits(place, listing, &directory.name)?;
         }
-        let of_state = |state| data_files(place, store, listing, state, is_picked);
-        let named = find(STATE).map(of_state).transpose()?.flatten();
-        for object in listing.objects_of(number) {
-            let name = listing.name_of(object).0;
-            let is_data = match &named {
-                Some(named) => named.contains(name),
-                None => !is_cache(name) && !is_beside(name),
-            };
-            if is_data {
-                listing.copy_object(object, directory, &mut chosen);
-            }
-        }
+        let named = find(STATE).map(|state| data_files(found, state)).transpose()?.flatten();
+        let is_data = |object: &usize| match (&named, name_of(object)) {
+            (Some(named), name) => named.contains(name),
+            (None, name) => !is_cache(name) && !is_beside(name),
+        };
+        chosen.extend(listing.objects_of(number).filter(is_data));
     }
-    listing.copy_other_directories(&mut chosen);
-    Ok(chosen)
+    Ok(listing.chosen(chosen).into())
 }
 
-/// The names of the data files according to `state`, an object of `listing`; `None` if it does not name them,
-/// as a file of that name from another program.
+/// The names of the data files according to the object `state`; `None` if it does not name them, as a file of
+/// that name from another program.
 fn data_files(
-    place: &str,
-    store: &dyn Store,
-    listing: &Listing,
+    found: &Candidates<'_>,
     state: usize,
-    is_picked: bool,
-) -> Result<Option<BTreeSet<Vec<u8>>>, IndexError> {
-    let listed = listing.listed(state);
-    let index = format!("{place}/{}", lossy(&listed.path));
-    let opened = store.open(&listed)?;
-    let text = super::read_index(&*opened);
-    opened.verify()?;
+) -> Result<Option<BTreeSet<Vec<u8>>>, ObjectsError> {
+    let Candidates { place, listing, is_picked, .. } = found;
+    let index = format!("{place}/{}", lossy(&listing.listed(state).path));
+    let text = found.read_index(state)?;
     let parsed = text.and_then(|text| {
         let files = serde_json::from_slice::<serde_json::Value>(&text).and_then(|mut state| {
             let files = state.get_mut(DATA_FILES).map(serde_json::Value::take);
@@ -85,7 +71,7 @@ fn data_files(
             right: "`save_to_disk` writes the names of the data as `_data_files`",
         })
     });
-    let parsed = parsed.map_err(|source| IndexError::Format { object: index.clone(), source })?;
+    let parsed = parsed.map_err(|source| ObjectsError::Format { object: index.clone(), source })?;
     let Some(data_files) = parsed else { return Ok(None) };
     let directory = listing.directory_of(state);
     let there: BTreeSet<&[u8]> =
@@ -93,13 +79,13 @@ fn data_files(
     let missing = data_files.iter().find(|it| !there.contains(it.filename.as_bytes()));
     match missing.filter(|_| !is_picked) {
         Some(DataFile { filename }) => {
-            Err(IndexError::ShardMissing { index, name: filename.clone() })
+            Err(ObjectsError::ShardMissing { index, name: filename.clone() })
         }
         None => Ok(Some(data_files.into_iter().map(|it| it.filename.into_bytes()).collect())),
     }
 }
 
-fn refuse_splits(place: &str, listing: &Listing, directory: &[u8]) -> Result<(), IndexError> {
+fn refuse_splits(place: &str, listing: &Listing, directory: &[u8]) -> Result<(), ObjectsError> {
     let is_below = |name: &[u8]| {
         let below = match directory {
             b"" => Some(name),
@@ -118,7 +104,7 @@ fn refuse_splits(place: &str, listing: &Listing, directory: &[u8]) -> Result<(),
     };
     let first = splits.iter().find(|name| name.as_slice() == b"train").unwrap_or(first);
     let pattern = format!("**/{}/*", lossy(first));
-    Err(IndexError::DatasetDict { root, splits: names.join(", "), pattern })
+    Err(ObjectsError::DatasetDict { root, splits: names.join(", "), pattern })
 }
 
 /// Whether a file of this name is a table that `datasets` computed: `cache-`, at least 16 hexadecimal digits

@@ -9,59 +9,56 @@
 
 use std::{fs, os::unix::ffi::OsStringExt as _, path::Path};
 
-use crate::{
-    index::{IndexError, lossy},
-    source::{
-        Listing, Selection,
-        names::{is_image, python_order},
-    },
+use super::{
+    DatasetFormat, FormatError, Found, Kind, Taken,
+    objects::{Candidates, Classes, Objects, ObjectsError},
+};
+use crate::source::{
+    Listing,
+    names::{is_image, lossy, python_order},
 };
 
-/// The files below a class that torchvision accepts as images.
-pub(super) struct Images {
-    pub(super) pattern: Option<super::Pattern>,
-}
+pub(super) static KIND: Kind = Kind {
+    taken: Taken::InDirectories,
+    ..Kind::new("image-folder", is_image, "images below the directories of classes")
+};
 
-impl Selection for Images {
-    fn enters(&self, _path: &[u8]) -> bool {
-        true
+/// One directory per class, one image file per sample.
+pub(super) struct ImageFolder;
+
+impl DatasetFormat for ImageFolder {
+    /// A class without an image is an error unless the user picked files.
+    fn objects(&self, found: Candidates<'_>) -> Result<Objects, ObjectsError> {
+        let Candidates { place, listing, is_picked, .. } = found;
+        let root = place.to_owned();
+        let is_one_file = listing.objects.len() == 1 && listing.names.is_empty();
+        if is_one_file {
+            return Err(ObjectsError::NotADirectory { root });
+        }
+        let classes = class_names(&listing);
+        if classes.is_empty() {
+            return Err(ObjectsError::NoClasses { root });
+        }
+        if !is_picked {
+            refuse_empty_classes(&listing, &classes, root)?;
+        }
+        let hidden = classes.iter().find(|class| class.starts_with(b"."));
+        let note = hidden.map(|class| {
+            let class = lossy(class);
+            format!("{place}: the hidden directory `{class}` is a class, as in torchvision; remove it if it is none")
+        });
+        let notes = note.into_iter().collect();
+        let objects = Objects::from(class_by_class(listing));
+        Ok(Objects { classes: Classes::Directories, notes, ..objects })
     }
 
-    fn takes(&self, path: &[u8]) -> bool {
-        let is_picked = self.pattern.as_ref().is_none_or(|pattern| pattern.takes(path));
-        path.contains(&b'/') && is_image(super::name_of(path)) && is_picked
+    fn of_size(&self, _size: u64) -> Result<Option<Found>, FormatError> {
+        Ok(Some(Found::Whole))
     }
-}
-
-/// Orders a listing. A class without an image is an error unless the user picked files.
-pub(super) fn choose(
-    place: &str,
-    listing: Listing,
-    is_picked: bool,
-    notes: &mut Vec<String>,
-) -> Result<Listing, IndexError> {
-    let root = place.to_owned();
-    let is_one_file = listing.objects.len() == 1 && listing.names.is_empty();
-    if is_one_file {
-        return Err(IndexError::NotADirectory { root });
-    }
-    let classes = class_names(&listing);
-    if classes.is_empty() {
-        return Err(IndexError::NoClasses { root });
-    }
-    if !is_picked {
-        refuse_empty_classes(&listing, &classes, root)?;
-    }
-    let hidden = classes.iter().find(|class| class.starts_with(b"."));
-    notes.extend(hidden.map(|class| {
-        let class = lossy(class);
-        format!("{place}: the hidden directory `{class}` is a class, as in torchvision; remove it if it is none")
-    }));
-    Ok(class_by_class(listing))
 }
 
 /// The present directories in the root of an image folder, sorted.
-pub(in crate::index) fn classes_at(root: &Path) -> std::io::Result<Vec<Vec<u8>>> {
+pub(crate) fn classes_at(root: &Path) -> std::io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(root)? {
         let entry = entry?;
@@ -73,7 +70,7 @@ pub(in crate::index) fn classes_at(root: &Path) -> std::io::Result<Vec<Vec<u8>>>
     Ok(names)
 }
 
-pub(in crate::index) fn class_of(directory: &[u8]) -> &[u8] {
+pub(crate) fn class_of(directory: &[u8]) -> &[u8] {
     directory.split(|byte| *byte == b'/').next().unwrap_or(directory)
 }
 
@@ -90,7 +87,7 @@ fn refuse_empty_classes(
     listing: &Listing,
     classes: &[Vec<u8>],
     root: String,
-) -> Result<(), IndexError> {
+) -> Result<(), ObjectsError> {
     let mut full: Vec<&[u8]> = (0..listing.directories.len())
         .filter(|number| !listing.objects_of(*number).is_empty())
         .map(|number| class_of(&listing.directories[number].name))
@@ -101,7 +98,7 @@ fn refuse_empty_classes(
     match empty.next() {
         None => Ok(()),
         Some(first) => {
-            Err(IndexError::EmptyClass { root, class: lossy(first), others: empty.count() })
+            Err(ObjectsError::EmptyClass { root, class: lossy(first), others: empty.count() })
         }
     }
 }
@@ -114,12 +111,5 @@ fn class_by_class(listing: Listing) -> Listing {
     if order.is_sorted() {
         return listing;
     }
-    let mut sorted = Listing::default();
-    for number in order {
-        for object in listing.objects_of(number) {
-            listing.copy_object(object, &listing.directories[number], &mut sorted);
-        }
-    }
-    listing.copy_other_directories(&mut sorted);
-    sorted
+    listing.chosen(order.into_iter().flat_map(|number| listing.objects_of(number)))
 }
