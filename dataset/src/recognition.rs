@@ -3,17 +3,14 @@
 //! What names do not tell, such as the size of a record, is not guessed: files that end in `.bin` without an
 //! index beside them are no dataset here.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     Format,
     format::{KINDS, Kind, Told, objects::is_index},
     source::{
         self, Everything, Location, SourceError,
-        names::{is_image, parted, stem_of},
+        names::{HELD_OUT, is_image, is_one_of, parted, stem_of},
     },
 };
 
@@ -44,36 +41,22 @@ pub struct Recognized {
 }
 
 /// Why directories with images are no classes, though they lie beside one another.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unsuited {
     /// They are parts of a dataset, such as `train2017` and `val2017`.
+    #[error("{0} holds a part of a dataset, and no class; name the part to train on")]
     Splits(String),
     /// They hold parts of the same samples, such as images and masks.
+    #[error(
+        "{0} holds a part of each sample, and no class; a sample is one file: put the parts together, as \
+         WebDataset does"
+    )]
     Parts(String),
     /// They hold samples of several files.
+    #[error(
+        "in {0} one item is several files, and a sample is one: put them together, as WebDataset does"
+    )]
     Items(String),
-}
-
-impl fmt::Display for Unsuited {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Splits(path) => {
-                write!(
-                    f,
-                    "{path} holds a part of a dataset, and no class; name the part to train on"
-                )
-            }
-            Self::Parts(path) => write!(
-                f,
-                "{path} holds a part of each sample, and no class; a sample is one file: put the parts together, as \
-                 WebDataset does"
-            ),
-            Self::Items(path) => write!(
-                f,
-                "in {path} one item is several files, and a sample is one: put them together, as WebDataset does"
-            ),
-        }
-    }
 }
 
 /// The datasets in a place, those with most files first.
@@ -114,10 +97,7 @@ pub fn unsuited(directories: &[Directory]) -> Option<Unsuited> {
 /// Whether a word of a name says that data is held out from training: `val2017`, `test`.
 #[must_use]
 pub fn is_held_out(word: &[u8]) -> bool {
-    let letters = word.iter().position(|it| !it.is_ascii_alphabetic()).unwrap_or(word.len());
-    let rest = &word[letters..];
-    let names = ["val", "valid", "validation", "dev", "test", "testing", "eval", "evaluation"];
-    rest.iter().all(u8::is_ascii_digit) && names.iter().any(|it| is_called(&word[..letters], it))
+    is_one_of(word, &HELD_OUT)
 }
 
 pub fn list(

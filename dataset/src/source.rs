@@ -86,7 +86,9 @@ pub fn open(location: &Location) -> Result<Box<dyn Store>, SourceError> {
 /// Selects the objects below a source that belong to a dataset.
 pub trait Selection: Sync {
     /// `path` is below the source.
-    fn enters(&self, path: &[u8]) -> bool;
+    fn enters(&self, _path: &[u8]) -> bool {
+        true
+    }
 
     /// `path` is below the source.
     fn takes(&self, path: &[u8]) -> bool;
@@ -96,10 +98,6 @@ pub trait Selection: Sync {
 pub(crate) struct Everything;
 
 impl Selection for Everything {
-    fn enters(&self, _path: &[u8]) -> bool {
-        true
-    }
-
     fn takes(&self, _path: &[u8]) -> bool {
         true
     }

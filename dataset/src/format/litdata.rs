@@ -24,6 +24,7 @@ use super::{
     DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt, Records, Stated, Told,
     objects::{Candidates, Objects, ObjectsError, Shards},
     offset_table,
+    piece::{end_of, malformed},
     shard_index::{self, has_index},
 };
 
@@ -134,6 +135,8 @@ pub struct Chunk {
     pub tokens: Option<u64>,
 }
 
+const ONE_DATASET: &str = "chunk and index.json must be of one dataset, and whole";
+
 /// The positions of the items of a chunk, in order.
 ///
 /// # Errors
@@ -141,18 +144,14 @@ pub struct Chunk {
 /// [`FormatError::Truncated`] and [`FormatError::Malformed`] if the chunk is not the one in the
 /// index, or is damaged; [`FormatError::Unsupported`] if its rows exist only as an Arrow table.
 pub fn ranges(object: &dyn ReadAt, chunk: &Chunk) -> Result<Vec<Range>, FormatError> {
-    expect_whole(object, chunk)?;
+    end_of(object, "the chunk", 0, chunk.bytes)?;
     let table = offset_table::read(object, chunk.items)?;
     if table.end == object.len() {
         return Ok(table.ranges);
     }
     if !ends_with_rows(object, table.end)? {
-        return Err(FormatError::Malformed {
-            what: "the end of the last item",
-            at: table.end,
-            found: format!("byte {}, but the chunk ends at byte {}", table.end, object.len()),
-            right: "chunk and index.json must be of one dataset, and whole",
-        });
+        let found = format!("byte {}, but the chunk ends at byte {}", table.end, object.len());
+        return Err(malformed("the end of the last item", table.end, found, ONE_DATASET));
     }
     if table.ranges.iter().all(|range| range.len == 0) {
         return Err(FormatError::Unsupported {
@@ -175,7 +174,7 @@ pub fn token_blocks(
     token_bytes: NonZeroU64,
     block_tokens: NonZeroU64,
 ) -> Result<Records, FormatError> {
-    expect_whole(object, chunk)?;
+    end_of(object, "the chunk", 0, chunk.bytes)?;
     let tokens = chunk.tokens.ok_or_else(|| FormatError::Index {
         place: format!("the chunk {}", chunk.filename),
         found: "without `dim`".into(),
@@ -186,27 +185,15 @@ pub fn token_blocks(
     let bytes = tokens.checked_mul(token_bytes.get());
     let end = bytes.and_then(|bytes| offset.checked_add(bytes));
     if first_to_last != (offset..object.len()) || end != Some(object.len()) {
-        return Err(FormatError::Malformed {
-            what: "the last token",
-            at: first_to_last.end,
-            found: format!(
-                "the end of {tokens} tokens of {token_bytes} bytes from byte {offset} on, but the \
+        let found = format!(
+            "the end of {tokens} tokens of {token_bytes} bytes from byte {offset} on, but the \
                  chunk ends at byte {}",
-                object.len()
-            ),
-            right: "chunk and index.json must be of one dataset, and whole",
-        });
+            object.len()
+        );
+        return Err(malformed("the last token", first_to_last.end, found, ONE_DATASET));
     }
     let record_bytes = block_tokens.checked_mul(token_bytes).map_or(u64::MAX, NonZeroU64::get);
     Ok(Records { offset, record_bytes, count: tokens / block_tokens })
-}
-
-fn expect_whole(object: &dyn ReadAt, chunk: &Chunk) -> Result<(), FormatError> {
-    if object.len() >= chunk.bytes {
-        return Ok(());
-    }
-    let found = object.len();
-    Err(FormatError::Truncated { what: "the chunk", at: 0, needed: chunk.bytes, found })
 }
 
 fn ends_with_rows(object: &dyn ReadAt, start: u64) -> Result<bool, FormatError> {

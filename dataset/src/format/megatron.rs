@@ -19,6 +19,7 @@ use super::{
     DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt, Stated, Told,
     objects::{Candidates, Objects, ObjectsError, is_index},
     read_ahead::ReadAhead,
+    shard_index::wrong,
 };
 use crate::source::{Opened, names::ends_in};
 
@@ -149,8 +150,4 @@ fn head(index: &dyn ReadAt) -> Result<Head, FormatError> {
         wrong("the index".into(), found, "write the dataset again, the index is cut off or damaged")
     })?;
     Ok(Head { dtype, sequences, pointers_at })
-}
-
-fn wrong(place: String, found: String, right: &'static str) -> FormatError {
-    FormatError::Index { place, found, right }
 }

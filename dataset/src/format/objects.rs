@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use tierfeed_transform::container::Column;
 
-use super::{Checksums, FormatError, Parsed};
+use super::{Checksums, FormatError, Parsed, piece::malformed};
 use crate::{
     read_at::ReadAt,
     source::{
@@ -187,12 +187,9 @@ const INDEX_BYTES_MAX: u64 = 1 << 30;
 /// All bytes of an index that another tool wrote beside the data.
 pub(crate) fn read_index(object: &dyn ReadAt) -> Result<Vec<u8>, FormatError> {
     if object.len() > INDEX_BYTES_MAX {
-        return Err(FormatError::Malformed {
-            what: "the index",
-            at: 0,
-            found: format!("{} B long", object.len()),
-            right: "an index that some tool wrote is shorter than 1 GiB",
-        });
+        let found = format!("{} B long", object.len());
+        let right = "an index that some tool wrote is shorter than 1 GiB";
+        return Err(malformed("the index", 0, found, right));
     }
     let len = usize::try_from(object.len()).expect("less than 1 GiB fits in memory");
     let mut bytes = vec![0; len];

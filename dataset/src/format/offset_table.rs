@@ -3,7 +3,11 @@
 //! `u32` number of samples, then for each sample the `u32` offset of its start, then the `u32` end
 //! of the last one; all little endian, all counted from the start of the object.
 
-use super::{FormatError, Range, ReadAt, read_ahead::ReadAhead};
+use super::{
+    FormatError, Range, ReadAt,
+    piece::{end_of, malformed},
+    read_ahead::ReadAhead,
+};
 
 const WORD_BYTES: u64 = 4;
 
@@ -24,7 +28,7 @@ pub(super) fn read(object: &dyn ReadAt, count: u32) -> Result<Table, FormatError
         let len = end.checked_sub(start);
         let len =
             len.ok_or_else(|| bad_offset(at, end, "no offset is less than that before it"))?;
-        expect_inside(object, start, end)?;
+        end_of(object, "a sample", start, end - start)?;
         ranges.push(Range::plain(start, len));
         start = end;
     }
@@ -40,7 +44,7 @@ pub(super) fn bounds(object: &dyn ReadAt, count: u32) -> Result<std::ops::Range<
     if end < start {
         return Err(bad_offset(at, end, "no offset is less than that before it"));
     }
-    expect_inside(object, start, end)?;
+    end_of(object, "a sample", start, end - start)?;
     Ok(start..end)
 }
 
@@ -54,12 +58,9 @@ fn first(ahead: &mut ReadAhead<'_>, count: u32) -> Result<u64, FormatError> {
     }
     let found = word(ahead, 0)?;
     if found != count {
-        return Err(FormatError::Malformed {
-            what: "the number of samples",
-            at: 0,
-            found: format!("{found}, but {count} in the index"),
-            right: "object and index must be of one dataset",
-        });
+        let found = format!("{found}, but {count} in the index");
+        let right = "object and index must be of one dataset";
+        return Err(malformed("the number of samples", 0, found, right));
     }
     let start = u64::from(word(ahead, WORD_BYTES)?);
     if start < table_end {
@@ -69,18 +70,10 @@ fn first(ahead: &mut ReadAhead<'_>, count: u32) -> Result<u64, FormatError> {
     Ok(start)
 }
 
-fn expect_inside(object: &dyn ReadAt, start: u64, end: u64) -> Result<(), FormatError> {
-    if end <= object.len() {
-        return Ok(());
-    }
-    let found = object.len();
-    Err(FormatError::Truncated { what: "a sample", at: start, needed: end, found })
-}
-
 fn word(ahead: &mut ReadAhead<'_>, at: u64) -> Result<u32, FormatError> {
     Ok(u32::from_le_bytes(ahead.array(at)?))
 }
 
 fn bad_offset(at: u64, offset: u64, right: &'static str) -> FormatError {
-    FormatError::Malformed { what: "the offset of a sample", at, found: offset.to_string(), right }
+    malformed("the offset of a sample", at, offset.to_string(), right)
 }

@@ -112,6 +112,18 @@ pub(super) fn malformed(
     FormatError::Malformed { what, at, found: found.into(), right }
 }
 
+pub(super) fn expect_checksum(
+    what: &'static str,
+    at: u64,
+    found: u32,
+    computed: u32,
+) -> Result<(), FormatError> {
+    if found == computed {
+        return Ok(());
+    }
+    Err(FormatError::Checksum { what, at, found, computed })
+}
+
 /// Refuses ranges that share a byte; those without bytes share none.
 pub(super) fn refuse_overlap<'a>(
     what: &'static str,

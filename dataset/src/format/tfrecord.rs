@@ -20,6 +20,7 @@ pub use example::{Feature, features};
 use super::{
     Checksums, DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt, Told,
     objects::{Candidates, Objects, ObjectsError, is_index},
+    piece::{expect_checksum, malformed},
     read_ahead::{ReadAhead, for_each_piece},
 };
 use crate::source::{Opened, names::ends_in};
@@ -158,12 +159,8 @@ pub fn compressed(object: &dyn ReadAt) -> Result<Range, FormatError> {
     if compression(object)?.is_some() {
         return Ok(Range::plain(0, object.len()));
     }
-    Err(FormatError::Malformed {
-        what: "the start of the file",
-        at: 0,
-        found: "neither that of GZIP nor that of ZLIB".into(),
-        right: "leave `compression` out for files that are not compressed",
-    })
+    let right = "leave `compression` out for files that are not compressed";
+    Err(malformed("the start of the file", 0, "neither that of GZIP nor that of ZLIB", right))
 }
 
 fn record(ahead: &mut ReadAhead<'_>, at: u64) -> Result<Range, FormatError> {
@@ -185,18 +182,6 @@ fn record(ahead: &mut ReadAhead<'_>, at: u64) -> Result<Range, FormatError> {
     let end = offset.checked_add(len).and_then(|end| end.checked_add(TAIL_BYTES));
     end.filter(|end| *end <= found).ok_or_else(|| truncated("a record", end))?;
     Ok(Range::plain(offset, len))
-}
-
-fn expect_checksum(
-    what: &'static str,
-    at: u64,
-    found: u32,
-    computed: u32,
-) -> Result<(), FormatError> {
-    if found == computed {
-        return Ok(());
-    }
-    Err(FormatError::Checksum { what, at, found, computed })
 }
 
 /// A checksum in its stored form, so that the checksum of data that holds checksums is no weaker.

@@ -132,10 +132,6 @@ struct InDirectories {
 }
 
 impl Selection for InDirectories {
-    fn enters(&self, _path: &[u8]) -> bool {
-        true
-    }
-
     fn takes(&self, path: &[u8]) -> bool {
         let (directory, name) = parted(path);
         let is_picked = self.pattern.as_ref().is_none_or(|pattern| pattern.takes(path));
@@ -245,10 +241,6 @@ impl Pattern {
 }
 
 impl Selection for Pattern {
-    fn enters(&self, _path: &[u8]) -> bool {
-        true
-    }
-
     fn takes(&self, path: &[u8]) -> bool {
         self.matcher.is_match(OsStr::from_bytes(path))
     }

@@ -6,7 +6,7 @@
 //! sample is found here; the others are found when they are read. Objects are checked and not opened, so that
 //! a pipe cannot block. A bucket is not queried, because its store may be unreachable.
 
-use std::{ffi::OsStr, fmt, fs, io, ops::Range, os::unix::ffi::OsStrExt as _, path::Path};
+use std::{ffi::OsStr, fs, io, ops::Range, os::unix::ffi::OsStrExt as _, path::Path};
 
 use super::{Index, draft::SourceKind, mtime_ns};
 use crate::source::names::below;
@@ -31,29 +31,21 @@ pub struct Differences {
     pub unseen: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {what}")]
 pub struct Difference {
     pub place: String,
     pub what: DifferenceKind,
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DifferenceKind {
+    #[error("not a regular file")]
     NoFile,
-    /// Its size or time differs.
+    #[error("another size or time")]
     Changed,
+    #[error("{0}")]
     Unreadable(io::Error),
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = &self.place;
-        match &self.what {
-            DifferenceKind::NoFile => write!(f, "{place}: not a regular file"),
-            DifferenceKind::Changed => write!(f, "{place}: another size or time"),
-            DifferenceKind::Unreadable(error) => write!(f, "{place}: {error}"),
-        }
-    }
 }
 
 impl Differences {

@@ -111,13 +111,12 @@ impl Header {
         self.flags & FLAG_ENCODINGS != 0
     }
 
-    /// Bytes of each section, in their order.
-    fn sections(&self) -> [u64; 12] {
+    /// Bytes of each section, in the order of [`Section`].
+    fn sections(&self) -> [u64; SECTIONS] {
         let objects_unless = |condition: bool| if condition { 0 } else { self.objects };
         let samples_if = |condition: bool| if condition { self.samples } else { 0 };
         let times = |count: u64, bytes: usize| count.saturating_mul(bytes as u64);
         [
-            HEADER_BYTES as u64,
             times(self.objects, OBJECT_BYTES),
             times(objects_unless(self.kind == Kind::Objects), 4),
             times(objects_unless(self.kind != Kind::Records), 8),
@@ -129,62 +128,49 @@ impl Header {
             self.source,
             self.directory_names,
             self.object_names,
+            8,
+            times(self.directories, 8),
+            8,
         ]
     }
 
     /// Bytes of the whole index; the largest number if 64 bits cannot count them.
     fn total(&self) -> u64 {
-        let sums = (SUMS_BYTES as u64).saturating_add(self.directories.saturating_mul(8));
-        self.sections().iter().fold(sums, |sum, section| sum.saturating_add(*section))
+        let header = HEADER_BYTES as u64;
+        self.sections().iter().fold(header, |sum, section| sum.saturating_add(*section))
     }
-}
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Sections {
-    objects: Range<usize>,
-    counts: Range<usize>,
-    starts: Range<usize>,
-    places: Range<usize>,
-    encodings: Range<usize>,
-    labels: Range<usize>,
-    directories: Range<usize>,
-    format: Range<usize>,
-    source: Range<usize>,
-    directory_names: Range<usize>,
-    object_names: Range<usize>,
-    times: Range<usize>,
-}
-
-impl Sections {
-    /// For a header whose total is a length that fits in memory.
-    fn of(header: &Header) -> Self {
-        let mut end = 0;
-        let mut next = |bytes: u64| {
+    /// The places of the sections, for a header whose total is a length that fits in memory.
+    fn places(&self) -> [Range<usize>; SECTIONS] {
+        let mut end = HEADER_BYTES;
+        self.sections().map(|bytes| {
             let start = end;
-            end += usize::try_from(bytes).expect("the total is a length in memory");
+            end += index(bytes);
             start..end
-        };
-        let [_, objects, counts, starts, places, encodings, labels, directories, rest @ ..] =
-            header.sections().map(&mut next);
-        let [format, source, directory_names, object_names] = rest;
-        let _fingerprint = next(8);
-        let times = next(header.directories * 8);
-        Self {
-            objects,
-            counts,
-            starts,
-            places,
-            encodings,
-            labels,
-            directories,
-            format,
-            source,
-            directory_names,
-            object_names,
-            times,
-        }
+        })
     }
 }
+
+/// A part of an index behind its header, in the order in which they lie.
+#[derive(Debug, Clone, Copy)]
+enum Section {
+    Objects,
+    Counts,
+    Starts,
+    Places,
+    Encodings,
+    Labels,
+    Directories,
+    Format,
+    Source,
+    DirectoryNames,
+    ObjectNames,
+    Fingerprint,
+    Times,
+    Checksum,
+}
+
+const SECTIONS: usize = Section::Checksum as usize + 1;
 
 enum Storage {
     Memory(Vec<u8>),
@@ -204,7 +190,7 @@ impl Storage {
 pub(super) struct Image {
     storage: Storage,
     pub(super) header: Header,
-    at: Sections,
+    at: [Range<usize>; SECTIONS],
 }
 
 impl fmt::Debug for Image {
@@ -229,6 +215,10 @@ pub(super) struct ObjectRow {
 }
 
 impl Image {
+    fn section(&self, section: Section) -> &[u8] {
+        &self.storage.bytes()[self.at[section as usize].clone()]
+    }
+
     pub(super) fn format(&self) -> &str {
         self.format_section().split_once('\0').map_or(self.format_section(), |(format, _)| format)
     }
@@ -239,23 +229,23 @@ impl Image {
     }
 
     fn format_section(&self) -> &str {
-        str::from_utf8(&self.storage.bytes()[self.at.format.clone()]).expect("it was checked")
+        str::from_utf8(self.section(Section::Format)).expect("it was checked")
     }
 
     pub(super) fn source(&self) -> &[u8] {
-        &self.storage.bytes()[self.at.source.clone()]
+        self.section(Section::Source)
     }
 
     pub(super) fn fingerprint(&self) -> u64 {
-        u64_at(self.storage.bytes(), self.at.object_names.end)
+        u64_at(self.section(Section::Fingerprint), 0)
     }
 
     pub(super) fn objects(&self) -> usize {
-        self.at.objects.len() / OBJECT_BYTES
+        self.section(Section::Objects).len() / OBJECT_BYTES
     }
 
     pub(super) fn object(&self, number: usize) -> ObjectRow {
-        let row = &self.storage.bytes()[self.at.objects.clone()][number * OBJECT_BYTES..];
+        let row = &self.section(Section::Objects)[number * OBJECT_BYTES..];
         let mtime_ns = u64_at(row, 8).cast_signed();
         ObjectRow { size: u64_at(row, 0), mtime_ns, name_end: u64_at(row, 16) }
     }
@@ -263,7 +253,7 @@ impl Image {
     /// The name of an object in its directory, and in a bucket its `ETag`.
     pub(super) fn object_name(&self, number: usize) -> (&[u8], Option<&str>) {
         let start = number.checked_sub(1).map_or(0, |before| self.object(before).name_end);
-        let names = &self.storage.bytes()[self.at.object_names.clone()];
+        let names = self.section(Section::ObjectNames);
         split_etag(&names[index(start)..index(self.object(number).name_end)])
     }
 
@@ -271,17 +261,17 @@ impl Image {
     pub(super) fn count(&self, object: usize) -> u32 {
         match self.header.kind {
             Kind::Objects => 1,
-            _ => u32_at(&self.storage.bytes()[self.at.counts.clone()], object * 4),
+            _ => u32_at(self.section(Section::Counts), object * 4),
         }
     }
 
     pub(super) fn start(&self, object: usize) -> u64 {
-        u64_at(&self.storage.bytes()[self.at.starts.clone()], object * 8)
+        u64_at(self.section(Section::Starts), object * 8)
     }
 
     /// Start of a sample in its object, and its stored bytes.
     pub(super) fn place(&self, sample: u32) -> (u64, u64) {
-        let row = &self.storage.bytes()[self.at.places.clone()][sample as usize * PLACE_BYTES..];
+        let row = &self.section(Section::Places)[sample as usize * PLACE_BYTES..];
         (u64_at(row, 0), u64_at(row, 8))
     }
 
@@ -289,8 +279,7 @@ impl Image {
         if !self.header.has_encodings() {
             return Encoding::Plain;
         }
-        let row =
-            &self.storage.bytes()[self.at.encodings.clone()][sample as usize * ENCODING_BYTES..];
+        let row = &self.section(Section::Encodings)[sample as usize * ENCODING_BYTES..];
         match u32_at(row, 12) {
             0 => Encoding::Plain,
             _ => Encoding::Deflate { len: u64_at(row, 0), crc32: u32_at(row, 8) },
@@ -301,7 +290,7 @@ impl Image {
         if !self.header.has_labels() {
             return None;
         }
-        let labels = &self.storage.bytes()[self.at.labels.clone()];
+        let labels = self.section(Section::Labels);
         let at = sample as usize * self.header.label_bytes();
         match self.header.label_bytes() {
             4 => {
@@ -313,26 +302,26 @@ impl Image {
     }
 
     pub(super) fn directories(&self) -> usize {
-        self.at.directories.len() / DIRECTORY_BYTES
+        self.section(Section::Directories).len() / DIRECTORY_BYTES
     }
 
     pub(super) fn directory_name(&self, number: usize) -> &[u8] {
         let end_of = |number: usize| {
-            let rows = &self.storage.bytes()[self.at.directories.clone()];
+            let rows = self.section(Section::Directories);
             index(u64_at(rows, number * DIRECTORY_BYTES))
         };
         let start = number.checked_sub(1).map_or(0, end_of);
-        &self.storage.bytes()[self.at.directory_names.clone()][start..end_of(number)]
+        &self.section(Section::DirectoryNames)[start..end_of(number)]
     }
 
     pub(super) fn directory_mtime_ns(&self, number: usize) -> Option<i64> {
-        let times = &self.storage.bytes()[self.at.times.clone()];
+        let times = self.section(Section::Times);
         let time = u64_at(times, number * 8).cast_signed();
         (time != NO_TIME).then_some(time)
     }
 
     pub(super) fn first_object(&self, directory: usize) -> usize {
-        let rows = &self.storage.bytes()[self.at.directories.clone()];
+        let rows = self.section(Section::Directories);
         index(u64_at(rows, directory * DIRECTORY_BYTES + 8))
     }
 

@@ -5,6 +5,7 @@
 //! sample that are read concurrently are summed by their own readers.
 
 use tierfeed_numa_memory::Checksum;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// The length of all segments but the last. Parts of a sample that are read separately start at
 /// multiples of it (`Split` of requests to object stores, `RUN_MAX` of a ring).
@@ -66,15 +67,8 @@ impl SampleSum {
 
 #[must_use]
 pub fn sum_of(bytes: &[u8]) -> u64 {
-    use xxhash_rust::xxh3::xxh3_64;
-
     let len = usize::try_from(SEGMENT).unwrap_or(usize::MAX);
-    let segments: Vec<u64> = bytes.chunks(len).map(xxh3_64).collect();
-    match segments[..] {
-        [] => xxh3_64(&[]),
-        [one] => one,
-        _ => xxh3_64(&segments.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<_>>()),
-    }
+    combined(bytes.chunks(len).map(xxh3_64))
 }
 
 #[cfg(test)]

@@ -58,6 +58,26 @@ pub(crate) fn lossy(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
+pub(crate) const TRAIN: [&str; 2] = ["train", "training"];
+pub(crate) const HELD_OUT: [&str; 10] = [
+    "val",
+    "valid",
+    "validation",
+    "dev",
+    "test",
+    "testing",
+    "eval",
+    "evaluation",
+    "holdout",
+    "heldout",
+];
+
+/// Whether a word of a name is one of these, perhaps with a number, as `val2017`.
+pub(crate) fn is_one_of(word: &[u8], wanted: &[&str]) -> bool {
+    let len = word.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
+    wanted.iter().any(|it| word[..len].eq_ignore_ascii_case(it.as_bytes()))
+}
+
 /// Compares two file names as `sorted()` does in Python.
 ///
 /// # Source

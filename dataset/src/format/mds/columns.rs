@@ -2,7 +2,7 @@
 
 use tierfeed_transform::container::Column;
 
-use crate::format::FormatError;
+use crate::format::{FormatError, piece::malformed};
 
 /// The columns of a sample, in the order of `columns`.
 ///
@@ -10,12 +10,8 @@ use crate::format::FormatError;
 ///
 /// [`FormatError::Malformed`] if they are not exactly the bytes of the sample.
 pub fn columns<'a>(sample: &'a [u8], columns: &[Column]) -> Result<Vec<&'a [u8]>, FormatError> {
-    let misfit = |found| FormatError::Malformed {
-        what: "a sample",
-        at: 0,
-        found,
-        right: "the sizes of its columns must be those of its bytes",
-    };
+    let right = "the sizes of its columns must be those of its bytes";
+    let misfit = |found: String| malformed("a sample", 0, found, right);
     let unsized_columns = columns.iter().filter(|column| column.size.is_none()).count();
     let head = sample.split_at_checked(4 * unsized_columns);
     let (sizes, mut rest) =

@@ -7,7 +7,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 use super::Member;
 use crate::format::{
     Encoding, FormatError, ReadAt,
-    piece::{end_of, malformed},
+    piece::{end_of, expect_checksum, malformed},
 };
 
 /// Bytes that are read, and inflated, at a time.
@@ -44,7 +44,7 @@ pub fn inflate(stored: &[u8], len: u64, crc32: u32, into: &mut [u8]) -> Result<(
         stream.refuse_standstill(read, written)?;
     }
     stream.finish(stored.len() as u64)?;
-    compare(DEFLATED, 0, crc32, crc32fast::hash(into))
+    expect_checksum(DEFLATED, 0, crc32, crc32fast::hash(into))
 }
 
 /// Reads a member, and inflates it if it is deflated, in two buffers of 64 KiB.
@@ -70,7 +70,7 @@ fn stored(object: &dyn ReadAt, member: &Member) -> Result<(), FormatError> {
         hasher.update(&part);
         at += part.len() as u64;
     }
-    compare(what, member.range.offset, member.crc32, hasher.finalize())
+    expect_checksum(what, member.range.offset, member.crc32, hasher.finalize())
 }
 
 fn deflated(object: &dyn ReadAt, member: &Member, len: u64) -> Result<(), FormatError> {
@@ -88,7 +88,7 @@ fn deflated(object: &dyn ReadAt, member: &Member, len: u64) -> Result<(), Format
         stream.refuse_standstill(read, written)?;
     }
     stream.finish(member.range.len)?;
-    compare(DEFLATED, start, member.crc32, hasher.finalize())
+    expect_checksum(DEFLATED, start, member.crc32, hasher.finalize())
 }
 
 fn fill(object: &dyn ReadAt, part: &mut Vec<u8>, at: u64, end: u64) -> Result<(), FormatError> {
@@ -147,11 +147,4 @@ impl Stream {
         let right = "the archive is damaged; write it again";
         malformed(DEFLATED, self.at, found, right)
     }
-}
-
-fn compare(what: &'static str, at: u64, found: u32, computed: u32) -> Result<(), FormatError> {
-    if found == computed {
-        return Ok(());
-    }
-    Err(FormatError::Checksum { what, at, found, computed })
 }

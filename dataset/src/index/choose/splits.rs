@@ -11,22 +11,11 @@ use crate::{
         objects::{Classes, Objects},
     },
     index::IndexError,
-    source::{Listing, Selection as _, names::lossy},
+    source::{
+        Listing, Selection as _,
+        names::{HELD_OUT, TRAIN, is_one_of, lossy},
+    },
 };
-
-const TRAIN: [&str; 2] = ["train", "training"];
-const HELD_OUT: [&str; 10] = [
-    "val",
-    "valid",
-    "validation",
-    "dev",
-    "test",
-    "testing",
-    "eval",
-    "evaluation",
-    "holdout",
-    "heldout",
-];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Split {
@@ -129,11 +118,7 @@ fn of(path: &[u8]) -> Option<Split> {
     path.rsplit(|byte| *byte == b'/').find_map(|part| {
         let has = |wanted: &[&str]| {
             let mut words = part.split(|byte| !byte.is_ascii_alphanumeric());
-            words.any(|word| {
-                let len =
-                    word.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
-                wanted.iter().any(|it| word[..len].eq_ignore_ascii_case(it.as_bytes()))
-            })
+            words.any(|word| is_one_of(word, wanted))
         };
         match (has(&TRAIN), has(&HELD_OUT)) {
             (true, false) => Some(Split::Train),

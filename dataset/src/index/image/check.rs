@@ -3,7 +3,7 @@
 
 use tierfeed_core::batch::SAMPLE_BYTES_MAX;
 
-use super::{DIRECTORY_BYTES, Image, Kind, OBJECT_BYTES, Range, u32_at, u64_at};
+use super::{DIRECTORY_BYTES, Image, Kind, OBJECT_BYTES, Section, u32_at, u64_at};
 use crate::{
     format::{Encoding, objects::Classes},
     index::{Damage, draft::SourceKind},
@@ -21,8 +21,7 @@ pub(in crate::index) fn check_invariants(image: &Image) -> Result<(), Damage> {
 }
 
 fn refuse_wrong_texts(image: &Image) -> Result<(), Damage> {
-    let bytes = image.storage.bytes();
-    if str::from_utf8(&bytes[image.at.format.clone()]).is_err() {
+    if str::from_utf8(image.section(Section::Format)).is_err() {
         return Err(Damage::Format);
     }
     let source = image.source();
@@ -34,27 +33,25 @@ fn refuse_wrong_texts(image: &Image) -> Result<(), Damage> {
 }
 
 fn refuse_wrong_name_ends(image: &Image) -> Result<(), Damage> {
-    let bytes = image.storage.bytes();
-    let rises_to = |rows: &Range<usize>, width: usize, at: usize, names: &Range<usize>| {
+    let rises_to = |rows: Section, width: usize, at: usize, names: Section| {
         let mut last = 0;
-        let rows = bytes[rows.clone()].chunks_exact(width);
-        let rises = rows.into_iter().all(|row| {
+        let rises = image.section(rows).chunks_exact(width).all(|row| {
             let end = u64_at(row, at);
             let is_right = end >= last;
             last = end;
             is_right
         });
-        rises && last == names.len() as u64
+        rises && last == image.section(names).len() as u64
     };
-    let is_right = rises_to(&image.at.objects, OBJECT_BYTES, 16, &image.at.object_names)
-        && rises_to(&image.at.directories, DIRECTORY_BYTES, 0, &image.at.directory_names);
+    let is_right = rises_to(Section::Objects, OBJECT_BYTES, 16, Section::ObjectNames)
+        && rises_to(Section::Directories, DIRECTORY_BYTES, 0, Section::DirectoryNames);
     if is_right { Ok(()) } else { Err(Damage::Names) }
 }
 
 /// Directories start at object 0 and ascend; with classes every object lies in one.
 fn refuse_wrong_directories(image: &Image) -> Result<(), Damage> {
     let objects = image.objects();
-    let rows = &image.storage.bytes()[image.at.directories.clone()];
+    let rows = image.section(Section::Directories);
     let mut last = 0;
     for (number, row) in rows.chunks_exact(DIRECTORY_BYTES).enumerate() {
         let first = u64_at(row, 8);
@@ -89,9 +86,9 @@ fn refuse_escapes(image: &Image) -> Result<(), Damage> {
         return Err(Damage::Escape);
     }
     let is_the_source = |name: &[u8]| name.is_empty() && image.objects() == 1;
-    let names = &image.storage.bytes()[image.at.object_names.clone()];
+    let names = image.section(Section::ObjectNames);
     let mut start = 0;
-    for row in image.storage.bytes()[image.at.objects.clone()].chunks_exact(OBJECT_BYTES) {
+    for row in image.section(Section::Objects).chunks_exact(OBJECT_BYTES) {
         let end = super::index(u64_at(row, 16));
         let (name, etag) = split_etag(&names[start..end]);
         let is_name = if is_bucket { !name.contains(&b'/') } else { is_file_name(name) };
@@ -118,7 +115,7 @@ fn refuse_wrong_counts(image: &Image) -> Result<(), Damage> {
     if header.samples == 0 || header.samples > u64::from(u32::MAX) {
         return Err(Damage::Records);
     }
-    let counts = image.storage.bytes()[image.at.counts.clone()].chunks_exact(4);
+    let counts = image.section(Section::Counts).chunks_exact(4);
     let samples: u64 = counts.map(|count| u64::from(u32_at(count, 0))).sum();
     if header.kind != Kind::Objects && samples != header.samples {
         return Err(Damage::Records);

@@ -4,7 +4,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::{
     FLAG_BUCKET, FLAG_CLASSES, FLAG_ENCODINGS, FLAG_LABELS, FLAG_WIDE_LABELS, Header, Image, Kind,
-    MAGIC, NO_NARROW_LABEL, NO_TIME, Sections, Storage, VERSION,
+    MAGIC, NO_NARROW_LABEL, NO_TIME, Storage, VERSION,
 };
 use crate::{
     format::{Encoding, objects::Classes},
@@ -48,7 +48,7 @@ pub(in crate::index) fn encode(draft: Draft) -> Image {
     }
     bytes.extend(checksum.digest().to_le_bytes());
     debug_assert_eq!(bytes.len(), total, "the header counts what follows it");
-    Image { storage: Storage::Memory(bytes), at: Sections::of(&header), header }
+    Image { storage: Storage::Memory(bytes), at: header.places(), header }
 }
 
 /// The text of the format, and behind a zero what the objects say, if they say something.

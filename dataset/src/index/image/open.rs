@@ -5,7 +5,7 @@ use std::{fs::File, path::Path};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::{
-    Image, Sections, Storage, check,
+    Image, Section, Storage, check,
     header::{self, Fault},
     source_file::{self, Access, LoadError},
     u64_at,
@@ -33,19 +33,17 @@ pub(in crate::index) fn parse(bytes: Vec<u8>, file_name: &Path) -> Result<Image,
 pub(super) fn image(storage: Storage) -> Result<Image, Fault> {
     let bytes = storage.bytes();
     let header = header::parse(bytes, bytes.len() as u64)?;
-    let at = Sections::of(&header);
+    let image = Image { at: header.places(), storage, header };
     let sums = |damage| Fault::Damage(damage);
-    let (body, fingerprint_and_times) = bytes.split_at(at.object_names.end);
-    let (fingerprint_and_times, checksum) =
-        fingerprint_and_times.split_at(fingerprint_and_times.len() - 8);
+    let body = &image.storage.bytes()[..image.at[Section::Fingerprint as usize].start];
     let mut hash = Xxh3::new();
-    hash.update(fingerprint_and_times);
-    let holds =
-        hash.digest() == u64_at(checksum, 0) && xxh3_64(body) == u64_at(fingerprint_and_times, 0);
+    hash.update(image.section(Section::Fingerprint));
+    hash.update(image.section(Section::Times));
+    let holds = hash.digest() == u64_at(image.section(Section::Checksum), 0)
+        && xxh3_64(body) == image.fingerprint();
     if !holds {
         return Err(sums(Damage::Checksum));
     }
-    let image = Image { storage, header, at };
     check::check_invariants(&image).map_err(sums)?;
     Ok(image)
 }

@@ -322,9 +322,11 @@ proptest! {
 /// exist.
 fn sum(bytes: &mut [u8]) {
     let Ok(header) = header::parse(bytes, bytes.len() as u64) else { return };
-    let at = Sections::of(&header);
-    let fingerprint = xxhash_rust::xxh3::xxh3_64(&bytes[..at.object_names.end]);
-    bytes[at.object_names.end..][..8].copy_from_slice(&fingerprint.to_le_bytes());
-    let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[at.object_names.end..at.times.end]);
-    bytes[at.times.end..].copy_from_slice(&checksum.to_le_bytes());
+    let at = header.places();
+    let fingerprint = xxhash_rust::xxh3::xxh3_64(&bytes[..at[Section::ObjectNames as usize].end]);
+    bytes[at[Section::ObjectNames as usize].end..][..8].copy_from_slice(&fingerprint.to_le_bytes());
+    let checksum = xxhash_rust::xxh3::xxh3_64(
+        &bytes[at[Section::ObjectNames as usize].end..at[Section::Times as usize].end],
+    );
+    bytes[at[Section::Times as usize].end..].copy_from_slice(&checksum.to_le_bytes());
 }

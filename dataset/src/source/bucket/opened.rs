@@ -21,7 +21,7 @@ use super::{
     window::{LEN_MAX, Windows},
 };
 use crate::{
-    format::ReadAt,
+    read_at::ReadAt,
     source::{Listed, Opened, SourceError},
 };
 
