@@ -107,7 +107,7 @@ fn counts_shards_of_others(name: &[u8]) -> bool {
     let is_count = |it: &u8| it.is_ascii_digit() || b"-_.".contains(it);
     let end = name[..of].iter().rposition(|it| !is_count(it)).unwrap_or_default();
     let is_plain = !name[..end].contains(&b'.');
-    !is_called && !(ends_in_digits && is_plain)
+    !(is_called || ends_in_digits && is_plain)
 }
 
 /// The positions of the records of a file, in order.
