@@ -15,7 +15,7 @@ use tierfeed_core::units::Bytes;
 
 use crate::{
     Job,
-    demand::{Demand, Sizes, plain},
+    demand::{Demand, Sizes},
     job::trainer::NativeCache,
 };
 
@@ -31,7 +31,7 @@ pub struct Analysis {
     /// The phases, in the order in which they first occur.
     pub phases: Vec<Phase>,
     /// Bytes of a batch as arrays, if the job says what a sample is decoded to.
-    #[serde(rename = "decoded_batch_bytes", serialize_with = "plain::optional_bytes")]
+    #[serde(rename = "decoded_batch_bytes")]
     pub decoded_batch: Option<Bytes>,
     pub shards: Shards,
     pub memory: Memory,

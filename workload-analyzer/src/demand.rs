@@ -8,8 +8,8 @@ mod advice;
 mod epoch;
 mod limit;
 mod observed;
-pub(crate) mod plain;
 mod rule;
+pub(crate) mod seconds;
 mod sizes;
 mod supply;
 mod table;
@@ -36,7 +36,7 @@ pub use verdict::{Verdict, verdict};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Demand {
     pub samples: u32,
-    #[serde(rename = "total_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "total_bytes")]
     pub total: Bytes,
     #[serde(skip)]
     pub has_equal_samples: bool,
@@ -48,15 +48,15 @@ pub struct Demand {
     /// Batches that each rank reads in an epoch.
     pub steps_per_epoch: u32,
     /// Bytes that all ranks read in an epoch, including padding and without dropped samples.
-    #[serde(rename = "epoch_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "epoch_bytes")]
     pub epoch: Bytes,
     /// Samples of a full batch.
     pub batch_samples: u32,
     /// Mean bytes of a full batch, which each rank reads in each step.
-    #[serde(rename = "batch_bytes_mean", serialize_with = "plain::bytes")]
+    #[serde(rename = "batch_bytes_mean")]
     pub batch_mean: Bytes,
     /// The 99th percentile of the bytes of a full batch, by the normal approximation.
-    #[serde(rename = "batch_bytes_p99", serialize_with = "plain::bytes")]
+    #[serde(rename = "batch_bytes_p99")]
     pub batch_p99: Bytes,
     /// Samples of the largest batch that is staged, of any dataset.
     #[serde(skip)]
@@ -66,16 +66,16 @@ pub struct Demand {
     pub staged_p99: Bytes,
     /// Batches that are staged ahead of each rank.
     pub batches_ahead: u32,
-    #[serde(rename = "staged_bytes_per_node", serialize_with = "plain::bytes")]
+    #[serde(rename = "staged_bytes_per_node")]
     pub staged_per_node: Bytes,
     /// The time that the trainer computes on a batch; `None` if the job does not give it.
-    #[serde(rename = "step_time_ns", serialize_with = "plain::nanoseconds")]
+    #[serde(rename = "step_time_ns")]
     pub step_time: Option<Nanoseconds>,
     /// The time from the request of a batch to its use; `None` if the step time is unknown.
-    #[serde(rename = "lead_ns", serialize_with = "plain::nanoseconds")]
+    #[serde(rename = "lead_ns")]
     pub lead: Option<Nanoseconds>,
     /// The time that the loader of a rank preprocesses a batch; `None` if the job does not give it.
-    #[serde(rename = "preprocessing_ns", serialize_with = "plain::nanoseconds")]
+    #[serde(rename = "preprocessing_ns")]
     pub preprocessing: Option<Nanoseconds>,
     /// Workers of the loader of each rank; with 0 the trainer preprocesses between its steps.
     pub loader_workers: u32,
@@ -91,7 +91,7 @@ pub struct Demand {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ReadRate {
-    #[serde(rename = "bytes_per_s", serialize_with = "plain::rate")]
+    #[serde(rename = "bytes_per_s")]
     pub bytes: BytesPerSecond,
     /// Samples per second, rounded up.
     pub requests_per_s: u64,
@@ -99,19 +99,11 @@ pub struct ReadRate {
 
 impl Demand {
     /// The demand of `job` on a dataset with these `sizes`.
-    ///
-    /// # Errors
-    ///
-    /// If the job has no valid order on this dataset.
     pub fn of(job: &Job, sizes: &Sizes) -> Result<Self, SpecError> {
         Self::at(job, sizes, job.step_time)
     }
 
     /// The demand with `step_time` in place of the step time of the job.
-    ///
-    /// # Errors
-    ///
-    /// If the job has no valid order on this dataset.
     pub fn at(job: &Job, sizes: &Sizes, step_time: Option<Nanoseconds>) -> Result<Self, SpecError> {
         let order = job.order(sizes.samples())?;
         let samples_per_rank = order.samples_per_rank();

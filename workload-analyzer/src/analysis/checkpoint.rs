@@ -5,24 +5,23 @@ use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 
 use crate::{
     Job,
-    demand::{Demand, plain, rate_of},
+    demand::{Demand, rate_of, seconds},
     job::trainer::Interval,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Checkpointing {
     /// Bytes of one checkpoint, written once for all ranks.
-    #[serde(rename = "bytes", serialize_with = "plain::bytes")]
     pub bytes: Bytes,
     pub every_steps: u64,
     pub count: u64,
-    #[serde(rename = "total_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "total_bytes")]
     pub total: Bytes,
     /// Time between two checkpoints without stalls; `None` if the step time is unknown.
-    #[serde(rename = "interval_s", serialize_with = "plain::optional_seconds")]
+    #[serde(rename = "interval_s", serialize_with = "seconds::optional")]
     pub interval: Option<Nanoseconds>,
     /// The least write rate with which a checkpoint is written before the next is due.
-    #[serde(rename = "write_bytes_per_s", serialize_with = "plain::optional_rate")]
+    #[serde(rename = "write_bytes_per_s")]
     pub write_rate: Option<BytesPerSecond>,
 }
 

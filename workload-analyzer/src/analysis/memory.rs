@@ -3,11 +3,7 @@
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
 
-use crate::{
-    Job,
-    demand::{Demand, plain},
-    job::trainer::Device,
-};
+use crate::{Job, demand::Demand, job::trainer::Device};
 
 /// Batches that each worker of a loader holds in advance.
 ///
@@ -20,21 +16,21 @@ const BATCHES_PER_WORKER: u64 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// Parameters, gradients and optimizer states of all ranks of a node, if main memory holds them.
-    #[serde(rename = "model_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "model_bytes")]
     pub model: Bytes,
     /// Decoded batches that the loaders hold.
-    #[serde(rename = "decoded_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "decoded_bytes")]
     pub decoded: Bytes,
     /// The copy from which a checkpoint is written: of one rank, because all ranks have the same.
-    #[serde(rename = "checkpoint_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "checkpoint_bytes")]
     pub checkpoint: Bytes,
     /// The sum of model, decoded batches and checkpoint.
-    #[serde(rename = "needed_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "needed_bytes")]
     pub needed: Bytes,
-    #[serde(rename = "free_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "free_bytes")]
     pub free: Bytes,
     /// The part of `needed` that exceeds `free`; the verdict subtracts it from the cache in main memory.
-    #[serde(rename = "missing_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "missing_bytes")]
     pub missing: Bytes,
 }
 

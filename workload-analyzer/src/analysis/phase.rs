@@ -5,7 +5,7 @@ use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 
 use crate::{
     Job,
-    demand::{Demand, Sizes, plain, rate_of},
+    demand::{Demand, Sizes, rate_of, seconds},
     job::trainer::Pass,
 };
 
@@ -53,16 +53,15 @@ pub struct Phase {
     /// Samples in a pass, including those that the order repeats.
     pub samples: u64,
     /// Stored bytes of these samples.
-    #[serde(rename = "bytes", serialize_with = "plain::bytes")]
     pub bytes: Bytes,
     /// Mean stored bytes of a batch.
-    #[serde(rename = "batch_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "batch_bytes")]
     pub batch: Bytes,
     /// The duration of a pass without stalls, if known.
-    #[serde(rename = "pass_s", serialize_with = "plain::optional_seconds")]
+    #[serde(rename = "pass_s", serialize_with = "seconds::optional")]
     pub time: Option<Nanoseconds>,
     /// The read rate of a rank in the pass, if the duration is known.
-    #[serde(rename = "rank_bytes_per_s", serialize_with = "plain::optional_rate")]
+    #[serde(rename = "rank_bytes_per_s")]
     pub rank_rate: Option<BytesPerSecond>,
 }
 

@@ -3,10 +3,7 @@
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
 
-use crate::{
-    Job,
-    demand::{Sizes, plain},
-};
+use crate::{Job, demand::Sizes};
 
 /// The objects of a dataset as shards.
 ///
@@ -16,7 +13,7 @@ use crate::{
 pub struct Shards {
     pub objects: u64,
     /// Mean size of an object.
-    #[serde(rename = "object_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "object_bytes")]
     pub object: Bytes,
     pub ranks: u32,
     /// Workers of the loader of each rank, at least 1.
@@ -24,12 +21,12 @@ pub struct Shards {
     /// Objects of the rank that has the most.
     pub objects_per_rank: u64,
     /// Bytes of the objects of that rank.
-    #[serde(rename = "rank_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "rank_bytes")]
     pub rank: Bytes,
     /// Objects of the worker that has the most.
     pub objects_per_worker: u64,
     /// Bytes of the objects of that worker.
-    #[serde(rename = "worker_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "worker_bytes")]
     pub worker: Bytes,
     pub even: bool,
     pub idle_workers: u64,

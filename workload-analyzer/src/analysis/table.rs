@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Analysis, Phase};
-use crate::demand::plain::in_words;
+use crate::demand::seconds::in_words;
 
 /// The lines of `tierfeed analyze` about the job itself.
 #[must_use]

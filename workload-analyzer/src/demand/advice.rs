@@ -13,7 +13,7 @@ use tierfeed_core::{
 use super::{
     Bound, Demand, Rule, Supply,
     epoch::{Epoch, arrival},
-    plain,
+    seconds,
     verdict::{Verdict, verdict},
 };
 use crate::job::PREFETCH_BATCHES_MAX;
@@ -26,10 +26,10 @@ pub struct Advice {
     /// The advised value, as text.
     pub to: String,
     /// The stall of the trainers in the whole job without the change.
-    #[serde(rename = "stall_s_before", serialize_with = "plain::seconds")]
+    #[serde(rename = "stall_s_before", serialize_with = "seconds::plain")]
     pub before: Nanoseconds,
     /// The stall of the trainers in the whole job with the change.
-    #[serde(rename = "stall_s_after", serialize_with = "plain::seconds")]
+    #[serde(rename = "stall_s_after", serialize_with = "seconds::plain")]
     pub after: Nanoseconds,
     pub reason: String,
 }
@@ -172,8 +172,8 @@ impl Baseline<'_> {
         let changed = verdict(self.demand, &supply);
         let reason = format!(
             "each node reads cold for {} while its trainers compute for {}",
-            plain::in_words(epoch.cold_time),
-            plain::in_words(compute)
+            seconds::in_words(epoch.cold_time),
+            seconds::in_words(compute)
         );
         let change = (bandwidth.to_string(), BytesPerSecond(needed).to_string());
         Some(self.with(Change::ColdRate, change, &changed, reason))
@@ -245,8 +245,8 @@ impl Baseline<'_> {
         let changed = verdict(self.demand, &supply);
         let reason = format!(
             "its samples are read for {} while the trainers compute for {}",
-            plain::in_words(time),
-            plain::in_words(compute)
+            seconds::in_words(time),
+            seconds::in_words(compute)
         );
         Some(self.with(Change::TierSpeed(kind), (from, to), &changed, reason))
     }

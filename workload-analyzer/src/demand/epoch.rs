@@ -9,21 +9,20 @@ use tierfeed_core::{
 use super::{
     Demand, Supply,
     limit::{part_of, share_of},
-    plain,
+    seconds,
 };
 
 /// The load of a tier in an epoch after the first, on each node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TierLoad {
-    #[serde(serialize_with = "plain::kind")]
     pub kind: tier::Kind,
-    #[serde(rename = "cached_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "cached_bytes")]
     pub cached: Bytes,
-    #[serde(rename = "read_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "read_bytes")]
     pub read: Bytes,
     pub requests: u64,
     /// The duration of these reads.
-    #[serde(rename = "read_s", serialize_with = "plain::seconds")]
+    #[serde(rename = "read_s", serialize_with = "seconds::plain")]
     pub time: Nanoseconds,
 }
 

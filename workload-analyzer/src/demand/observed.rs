@@ -5,14 +5,13 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::{Nanoseconds, whole};
 
-use super::plain;
 use crate::Job;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Observed {
     /// The time between two batches, decoding included: the duration of the run without the stall, divided by
     /// its steps. Includes the time before the first and after the last batch, validation and checkpoints.
-    #[serde(rename = "step_time_ns", serialize_with = "plain::nanoseconds")]
+    #[serde(rename = "step_time_ns")]
     pub step_time: Option<Nanoseconds>,
     /// The total stall of each rank, in seconds.
     pub stall_s: f64,

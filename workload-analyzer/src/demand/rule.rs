@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 use tierfeed_core::{retention::policy, units::Nanoseconds};
 
-use super::{limit, plain};
+use super::{limit, seconds};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
@@ -85,6 +85,6 @@ pub struct RuleOutcome {
     /// The share of the reads of an epoch after the first that need no cold read.
     pub hit_ratio: f64,
     /// The stall of the trainers in an epoch after the first; `None` if the step time is unknown.
-    #[serde(rename = "stall_s", serialize_with = "plain::optional_seconds")]
+    #[serde(rename = "stall_s", serialize_with = "seconds::optional")]
     pub stall: Option<Nanoseconds>,
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use tierfeed_core::units::Nanoseconds;
 
-use super::{Advice, Bound, Demand, ReadRate, Verdict, plain::in_words as seconds};
+use super::{Advice, Bound, Demand, ReadRate, Verdict, seconds::in_words as seconds};
 
 /// The lines of `tierfeed analyze` about the demand.
 #[must_use]

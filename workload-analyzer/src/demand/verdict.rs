@@ -7,7 +7,7 @@ use super::{
     Demand, Rule, RuleOutcome, Supply,
     epoch::{Bound, Epoch, TierLoad, per_node, preprocessing},
     limit::part_of,
-    plain, rate_of,
+    rate_of, seconds,
 };
 
 /// The duration of an epoch on nodes like the one that was measured.
@@ -21,42 +21,39 @@ pub struct Verdict {
     /// The tiers of a node, fastest first.
     pub tiers: Vec<TierLoad>,
     /// Bytes that all nodes together read cold in an epoch after the first.
-    #[serde(rename = "cold_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "cold_bytes")]
     pub cold: Bytes,
     /// The time in which each node reads its part of these bytes.
-    #[serde(rename = "cold_s", serialize_with = "plain::seconds")]
+    #[serde(rename = "cold_s", serialize_with = "seconds::plain")]
     pub cold_time: Nanoseconds,
     /// The rate of the cold store for each node with which no trainer stalls for it in an epoch after the
     /// first; known if the step time is.
-    #[serde(rename = "cold_needed_bytes_per_s", serialize_with = "plain::optional_rate")]
+    #[serde(rename = "cold_needed_bytes_per_s")]
     pub cold_needed: Option<BytesPerSecond>,
     /// The same in the first epoch.
-    #[serde(
-        rename = "first_epoch_cold_needed_bytes_per_s",
-        serialize_with = "plain::optional_rate"
-    )]
+    #[serde(rename = "first_epoch_cold_needed_bytes_per_s")]
     pub first_epoch_cold_needed: Option<BytesPerSecond>,
     /// The rate of the cold store for each node; 0 if unlimited or unknown.
-    #[serde(rename = "cold_bytes_per_s", serialize_with = "plain::rate")]
+    #[serde(rename = "cold_bytes_per_s")]
     pub cold_rate: BytesPerSecond,
     /// Bytes that all nodes together must read cold with any policy.
-    #[serde(rename = "minimal_cold_bytes", serialize_with = "plain::bytes")]
+    #[serde(rename = "minimal_cold_bytes")]
     pub minimal_cold: Bytes,
     /// The time that the trainers compute in an epoch; `None` if the step time is unknown.
-    #[serde(rename = "compute_s", serialize_with = "plain::optional_seconds")]
+    #[serde(rename = "compute_s", serialize_with = "seconds::optional")]
     pub compute: Option<Nanoseconds>,
     /// The time that the loaders preprocess in an epoch; `None` if the job does not give it. Includes the
     /// compute time if the trainer preprocesses between its steps.
-    #[serde(rename = "preprocessing_s", serialize_with = "plain::optional_seconds")]
+    #[serde(rename = "preprocessing_s", serialize_with = "seconds::optional")]
     pub preprocessing: Option<Nanoseconds>,
     /// The time in which all batches arrive, with as many in flight as are staged.
-    #[serde(rename = "pipeline_s", serialize_with = "plain::seconds")]
+    #[serde(rename = "pipeline_s", serialize_with = "seconds::plain")]
     pub pipeline: Nanoseconds,
     /// The lower bound for any policy after the first epoch: the longer of computing and reading cold.
-    #[serde(rename = "lower_bound_s", serialize_with = "plain::seconds")]
+    #[serde(rename = "lower_bound_s", serialize_with = "seconds::plain")]
     pub lower_bound: Nanoseconds,
     /// The same for the first epoch, in which every byte is read cold.
-    #[serde(rename = "first_epoch_lower_bound_s", serialize_with = "plain::seconds")]
+    #[serde(rename = "first_epoch_lower_bound_s", serialize_with = "seconds::plain")]
     pub first_epoch_lower_bound: Nanoseconds,
     /// The part that takes longest in an epoch after the first.
     pub bound_by: Bound,
@@ -64,13 +61,13 @@ pub struct Verdict {
     pub first_epoch_bound_by: Bound,
     /// The stall of the trainers in an epoch after the first: zero if the tiers can meet the demand, `None`
     /// if the step time is unknown.
-    #[serde(rename = "stall_s", serialize_with = "plain::optional_seconds")]
+    #[serde(rename = "stall_s", serialize_with = "seconds::optional")]
     pub stall: Option<Nanoseconds>,
     /// The stall as a percentage of the duration of such an epoch.
     pub stall_percent: Option<f64>,
-    #[serde(rename = "first_epoch_stall_s", serialize_with = "plain::optional_seconds")]
+    #[serde(rename = "first_epoch_stall_s", serialize_with = "seconds::optional")]
     pub first_epoch_stall: Option<Nanoseconds>,
-    #[serde(rename = "job_stall_s", serialize_with = "plain::optional_seconds")]
+    #[serde(rename = "job_stall_s", serialize_with = "seconds::optional")]
     pub job_stall: Option<Nanoseconds>,
     /// The results of all rules on the same tiers.
     pub policies: Vec<RuleOutcome>,
