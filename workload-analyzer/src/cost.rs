@@ -16,21 +16,17 @@
 mod bill;
 mod charge;
 pub mod equations;
-mod error;
 mod money;
 mod price;
 mod prices;
-mod prices_file;
 mod table;
 mod usage;
 
 pub use bill::{Bill, bill};
 pub use charge::{Charge, Requests, Scenario};
-pub use error::{PricesError, Reason};
 pub use money::Money;
 pub use price::{Hourly, PriceError, Requested, Stored};
 pub use prices::{Prices, StorageCharged};
-pub use prices_file::FILE_BYTES_MAX;
 pub use table::table;
 pub use usage::{Planned, Prefetched, Usage};
 

@@ -7,10 +7,10 @@ mod check;
 mod columns;
 pub mod described;
 mod elements;
-pub(crate) mod error;
+mod error;
+mod file;
 pub mod keys;
 mod located_error;
-pub(crate) mod location;
 pub mod trainer;
 mod world;
 
@@ -19,6 +19,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::Deserialize;
 use tierfeed_core::{
     id::NumaNode,
     order::{self, FurtherDatasets, Position, Shuffle, Spec, SpecError, World},
@@ -30,7 +31,7 @@ use tierfeed_core::{
 use tierfeed_dataset::Dataset;
 use tierfeed_transform::Pipeline;
 
-use crate::job_file::read_bounded;
+use crate::yaml::{self, YamlError};
 
 pub use columns::ColumnsError;
 pub use described::Described;
@@ -38,13 +39,16 @@ pub use error::{JobError, KeyConflict, Reason};
 pub use located_error::LocatedError;
 pub use trainer::Trainer;
 
-pub const FILE_BYTES_MAX: u64 = 1 << 20;
+pub const FILE_BYTES_MAX: Bytes = Bytes::mib(1);
 
 /// Batches that are staged ahead of each rank where neither the job file nor figures say more.
 pub const STAGED_BATCHES: u32 = 4;
 
 /// The most batches that a job file lets an agent stage ahead of a rank.
 pub(crate) const PREFETCH_BATCHES_MAX: u32 = 1_024;
+
+const BATCH_SIZE_MAX: u32 = 1 << 20;
+const EPOCHS_MAX: u32 = 1_000_000;
 
 /// The default of `world` if no launcher says otherwise.
 const ONE_RANK: World = World { nodes: 1, ranks_per_node: 1 };
@@ -151,25 +155,16 @@ pub struct Transform {
 }
 
 /// The form in which tiers keep the samples of a job with a transform.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum CachedForm {
     /// The one that makes an epoch shorter, by measured costs.
+    #[default]
     Auto,
     /// As they are stored.
     Stored,
     /// After the last step before the first that draws.
     Prepared,
-}
-
-impl CachedForm {
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Stored => "stored",
-            Self::Prepared => "prepared",
-        }
-    }
 }
 
 /// The processes of an agent that transform samples.
@@ -227,41 +222,25 @@ pub enum OnError {
 }
 
 /// The network between the nodes of a job. In both, nodes prove to each other that they belong to the job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Network {
     /// Others can listen, so that samples are encrypted on their way.
+    #[default]
     Open,
     /// Only nodes of the job reach it, so that samples are sent as they are.
     Private,
 }
 
-impl Network {
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Private => "private",
-        }
-    }
-}
-
 /// Which copies between tiers are compared with the checksum of the bytes that the cold store delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Verify {
     /// Copies from memory and files that other processes can write: staging and directories.
+    #[default]
     Shared,
     /// All copies, also those from memory tiers.
     Always,
-}
-
-impl Verify {
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Shared => "shared",
-            Self::Always => "always",
-        }
-    }
 }
 
 /// A tier that a job wants to use on every node.
@@ -357,51 +336,25 @@ impl Job {
     }
 
     /// Reads a job file. Relative paths in it start at its own directory.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be read, is not YAML, or is not a valid job.
     pub fn load(path: &Path) -> Result<Self, JobError> {
-        Self::load_with_text(path).map(|(job, _)| job)
+        Self::load_with(path, ONE_RANK).map(|(job, _)| job)
     }
 
-    /// As [`Self::load`], with the text of the file, so that it need not be read again.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::load`].
-    pub fn load_with_text(path: &Path) -> Result<(Self, String), JobError> {
-        Self::load_with(path, ONE_RANK)
-    }
-
-    /// As [`Self::load_with_text`]; what the file leaves out of `world` is that of `default`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::load`].
+    /// As [`Self::load`], with the text of the file; what the file leaves out of `world` is that of `default`.
     pub fn load_with(path: &Path, default: World) -> Result<(Self, String), JobError> {
-        let unreadable = |source| JobError::Unreadable { file: path.to_owned(), source };
-        let text = read_bounded(path, FILE_BYTES_MAX).map_err(unreadable)?;
-        let text = text.ok_or_else(|| JobError::TooLarge { file: path.to_owned() })?;
-        let absolute = std::path::absolute(path).map_err(unreadable)?;
+        let text = yaml::text_of(path, FILE_BYTES_MAX, "job file")?;
+        let absolute = std::path::absolute(path)
+            .map_err(|source| YamlError::Unreadable { file: path.to_owned(), source })?;
         let job = check::job(&text, path, absolute.parent().unwrap_or(path), default)?;
         Ok((job, text))
     }
 
     /// Reads the text of a job file. Errors name `file_name`, and relative paths start at its directory.
-    ///
-    /// # Errors
-    ///
-    /// If the text is not YAML or is not a valid job.
     pub fn parse(text: &str, file_name: &Path) -> Result<Self, JobError> {
         Self::parse_with(text, file_name, ONE_RANK)
     }
 
     /// As [`Self::parse`]; what the file leaves out of `world` is that of `default`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::parse`].
     pub fn parse_with(text: &str, file_name: &Path, default: World) -> Result<Self, JobError> {
         check::job(text, file_name, file_name.parent().unwrap_or(Path::new("")), default)
     }
@@ -429,10 +382,6 @@ impl Job {
     }
 
     /// The order in which the ranks of this job read all its datasets, with so many `samples` each.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::order`].
     ///
     /// # Panics
     ///

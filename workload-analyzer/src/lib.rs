@@ -12,8 +12,9 @@ pub mod analysis;
 pub mod cost;
 pub mod demand;
 pub mod job;
-mod job_file;
 mod nearest;
+mod yaml;
 
 pub use job::Job;
 pub use nearest::nearest;
+pub use yaml::YamlError;

@@ -1,10 +1,9 @@
 //! Prices as users write them: `0.95 $/h`, `0.04 $/GB/month`, `0.05 $/10k`.
 
-use std::str::FromStr;
-
 use tierfeed_core::units::{Bytes, Nanoseconds};
 
 use super::money::{Money, NANOS};
+use crate::yaml::scalar::Scalar;
 
 /// The month of cloud providers: 730 hours, a twelfth of a year.
 pub(super) const MONTH: Nanoseconds = Nanoseconds(730 * 3600 * 1_000_000_000);
@@ -67,10 +66,12 @@ impl Requested {
     }
 }
 
-impl FromStr for Hourly {
-    type Err = PriceError;
+impl Scalar for Hourly {
+    type Reason = PriceError;
 
-    fn from_str(text: &str) -> Result<Self, PriceError> {
+    const EXAMPLE: Option<&str> = Some("0.95 $/h");
+
+    fn parse(text: &str) -> Result<Self, PriceError> {
         const UNITS: [(&str, u64); 3] = [("h", 3600), ("min", 60), ("s", 1)];
         let (amount, unit) = amount_and_unit(text)?;
         let known = UNITS.into_iter().find(|(name, _)| *name == unit);
@@ -79,10 +80,12 @@ impl FromStr for Hourly {
     }
 }
 
-impl FromStr for Stored {
-    type Err = PriceError;
+impl Scalar for Stored {
+    type Reason = PriceError;
 
-    fn from_str(text: &str) -> Result<Self, PriceError> {
+    const EXAMPLE: Option<&str> = Some("0.04 $/GB/month");
+
+    fn parse(text: &str) -> Result<Self, PriceError> {
         const ALLOWED: &str =
             "$/GB/month, $/TB/month, $/GiB/month, $/TiB/month, or a smaller unit of bytes";
         let unknown = PriceError::UnknownUnit { allowed: ALLOWED };
@@ -93,10 +96,12 @@ impl FromStr for Stored {
     }
 }
 
-impl FromStr for Requested {
-    type Err = PriceError;
+impl Scalar for Requested {
+    type Reason = PriceError;
 
-    fn from_str(text: &str) -> Result<Self, PriceError> {
+    const EXAMPLE: Option<&str> = Some("0.05 $/10k");
+
+    fn parse(text: &str) -> Result<Self, PriceError> {
         const ALLOWED: &str = "$/10k, $/1000, $/1M, or another number of requests";
         let unknown = PriceError::UnknownUnit { allowed: ALLOWED };
         let (amount, unit) = amount_and_unit(text)?;
@@ -151,23 +156,23 @@ mod tests {
     #[test]
     fn prices_are_read_as_users_write_them() {
         let hour = Nanoseconds(3600 * 1_000_000_000);
-        assert_eq!("0.95 $/h".parse::<Hourly>().unwrap().charge(hour), Money::cents(95));
-        assert_eq!("1$/min".parse::<Hourly>().unwrap().charge(hour), Money::cents(6000));
+        assert_eq!(Hourly::parse("0.95 $/h").unwrap().charge(hour), Money::cents(95));
+        assert_eq!(Hourly::parse("1$/min").unwrap().charge(hour), Money::cents(6000));
         let terabyte = Bytes(1_000_000_000_000);
         for text in ["0.04 $/GB/month", "40 $/TB/month", " 0.00004 $ / MB/month "] {
-            assert_eq!(text.parse::<Stored>().unwrap().monthly(terabyte), Money::cents(4000));
+            assert_eq!(Stored::parse(text).unwrap().monthly(terabyte), Money::cents(4000));
         }
-        let gib = "0.04 $/GiB/month".parse::<Stored>().unwrap();
+        let gib = Stored::parse("0.04 $/GiB/month").unwrap();
         assert_eq!(gib.monthly(Bytes(1 << 30)), Money::cents(4));
         for text in ["0.05 $/10k", "0.005 $/1000", "5 $/1M", "0.000005 $/1"] {
-            let price: Requested = text.parse().unwrap();
+            let price = Requested::parse(text).unwrap();
             assert_eq!(price.charge(10_000), Money::cents(5), "{text}");
         }
     }
 
     #[test]
     fn a_text_that_is_not_a_price_is_refused() {
-        let hourly = |text: &str| text.parse::<Hourly>().unwrap_err();
+        let hourly = |text: &str| Hourly::parse(text).unwrap_err();
         for text in ["", "$/h", "-1 $/h", "1. $/h", "1.2.3 $/h", ".5 $/h", "much $/h", "1e3 $/h"] {
             assert_eq!(hourly(text), PriceError::NoAmount, "{text}");
         }
@@ -180,10 +185,10 @@ mod tests {
             assert!(refused, "{text}: {problem}");
         }
         for text in ["1 $/GB", "1 $/month", "1 $/GB/h", "1 $/GB/month/month"] {
-            assert!(text.parse::<Stored>().is_err(), "{text}");
+            assert!(Stored::parse(text).is_err(), "{text}");
         }
         for text in ["1 $/0", "1 $/k", "1 $/", "1 $/10K", "1 $/+5", "1 $/99999999999999999M"] {
-            assert!(text.parse::<Requested>().is_err(), "{text}");
+            assert!(Requested::parse(text).is_err(), "{text}");
         }
     }
 
@@ -191,9 +196,9 @@ mod tests {
         #[test]
         fn no_text_makes_a_price_panic(text in ".{0,40}", number in "[0-9.]{0,30}") {
             for text in [text.clone(), format!("{number} $/{text}"), format!("{number} $/h")] {
-                _ = text.parse::<Hourly>();
-                _ = text.parse::<Stored>();
-                _ = text.parse::<Requested>();
+                _ = Hourly::parse(&text);
+                _ = Stored::parse(&text);
+                _ = Requested::parse(&text);
             }
         }
     }

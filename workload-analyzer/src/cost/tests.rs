@@ -3,7 +3,8 @@ use std::path::Path;
 use proptest::prelude::*;
 use tierfeed_core::units::{Bytes, Nanoseconds};
 
-use super::*;
+use super::{prices::FILE_BYTES_MAX, *};
+use crate::yaml::{YamlError, scalar::Scalar as _};
 
 const PRICES: &str = "\
 vm: 0.6 $/h
@@ -18,7 +19,7 @@ storage_charged: started-months
 
 const HOUR: Nanoseconds = Nanoseconds(3600 * 1_000_000_000);
 
-fn parse(text: &str) -> Result<Prices, PricesError> {
+fn parse(text: &str) -> Result<Prices, YamlError> {
     Prices::parse(text, Path::new("p.yaml"))
 }
 
@@ -58,7 +59,7 @@ fn usage() -> Usage {
 }
 
 fn nanos(dollars: &str) -> Money {
-    let price: Requested = format!("{dollars} $/1").parse().unwrap();
+    let price = Requested::parse(&format!("{dollars} $/1")).unwrap();
     price.charge(1)
 }
 
@@ -195,7 +196,7 @@ fn a_wrong_value_is_named_with_its_line_and_what_would_be_right() {
     );
     check(
         &prices_with(3, "store: -1 $/GB/month"),
-        "3: store is `-1 $/GB/month`; expected an amount in dollars, for example `0.02 $/GB/month`",
+        "3: store is `-1 $/GB/month`; expected an amount in dollars, for example `0.04 $/GB/month`",
     );
     check(
         &prices_with(4, "class_a: 0.05"),
@@ -205,7 +206,7 @@ fn a_wrong_value_is_named_with_its_line_and_what_would_be_right() {
     check(
         &prices_with(5, "class_b: 0.004 $/0k"),
         "5: class_b is `0.004 $/0k`; expected one of the units $/10k, $/1000, $/1M, or another number \
-         of requests, for example `0.004 $/10k`",
+         of requests, for example `0.05 $/10k`",
     );
     check(&prices_with(6, "list_page: 0"), "6: list_page is `0`; it must be between 1 and 1000000");
     check(
@@ -239,11 +240,11 @@ fn a_file_that_is_no_prices_is_refused() {
 fn a_file_that_cannot_be_read_or_is_too_large_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let absent = Prices::load(&folder.path().join("absent.yaml")).unwrap_err();
-    assert!(matches!(absent, PricesError::Unreadable { .. }), "{absent}");
+    assert!(matches!(absent, YamlError::Unreadable { .. }), "{absent}");
     let path = folder.path().join("large.yaml");
-    let len = usize::try_from(FILE_BYTES_MAX).unwrap();
+    let len = usize::try_from(FILE_BYTES_MAX.0).unwrap();
     std::fs::write(&path, "#".repeat(len + 1)).unwrap();
-    assert!(matches!(Prices::load(&path).unwrap_err(), PricesError::TooLarge { .. }));
+    assert!(matches!(Prices::load(&path).unwrap_err(), YamlError::TooLarge { .. }));
     let padding = "#".repeat(len - PRICES.len());
     std::fs::write(&path, format!("{PRICES}{padding}")).unwrap();
     assert_eq!(Prices::load(&path).unwrap(), prices());

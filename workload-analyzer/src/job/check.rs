@@ -6,7 +6,6 @@ mod dataset;
 mod datasets;
 mod order;
 mod policy;
-mod prefetch;
 mod tiers;
 mod trainer;
 mod transform;
@@ -17,23 +16,17 @@ use std::path::Path;
 use tierfeed_core::{
     order::{Shuffle, World},
     retention::policy::Kind,
-    session::SkipShare,
-    units::{Bytes, Nanoseconds},
+    session::{LookAhead, assignment::Assignment},
 };
 
-use super::{Job, JobError, KeyConflict, Network, OnError, Reason, Verify, location};
-use crate::job_file::{JobFile, Name, OnErrorFile, Text, Whole, WorldFile};
+use super::{
+    Job, JobError, KeyConflict, OnError, Reason, Threads,
+    file::{CHUNK_MIN, JobFile, Whole, WorldFile},
+};
+use crate::yaml::{self, YamlError, location};
 
-const CHUNK_MIN: Bytes = Bytes(64 << 10);
-const CHUNK_MAX: Bytes = Bytes(1 << 40);
-const CHUNK_STEP: u64 = 4 << 10;
-
-/// The longest name of a job or dataset, which is that of a directory or file too.
-const NAME_LEN_MAX: usize = 64;
 const NODES_MAX: u32 = 65_536;
 const RANKS_PER_NODE_MAX: u32 = 1_024;
-const BATCH_SIZE_MAX: u32 = 1 << 20;
-const EPOCHS_MAX: u32 = 1_000_000;
 
 /// The names that tools of object stores give to their secrets.
 const CREDENTIALS: [&str; 18] = [
@@ -80,31 +73,29 @@ struct Check<'a> {
 impl Check<'_> {
     fn job(&self, default: World) -> Result<Job, JobError> {
         let mut typed = self.read()?;
-        let chunk = self.chunk(typed.chunk.as_ref())?;
-        let world = self.world(typed.world.as_ref(), default)?;
+        let trainer = self.trainer(&mut typed)?;
+        let chunk = typed.chunk.map(|it| it.0.0);
+        let world = self.world(&typed.world.take().unwrap_or_default(), default)?;
         let order = self.order(&typed.order, world)?;
-        let step_time = match &typed.step_time {
-            None => None,
-            Some(time) => Some(self.quantity::<Nanoseconds>(&["step_time"], time, "120 ms")?),
-        };
-        let tiers = self.tiers(typed.tiers.as_ref(), chunk.unwrap_or(CHUNK_MIN))?;
-        let policy = self.policy(typed.policy.as_ref())?;
+        let tiers =
+            self.tiers(&typed.tiers.take().unwrap_or_default(), chunk.unwrap_or(CHUNK_MIN))?;
+        let policy = typed.policy.map_or(Kind::Gap, |it| it.0);
         if policy == Kind::Partitioned && order.shuffle == Shuffle::Published {
             return Err(self.conflict(&["policy"], KeyConflict::NothingToPartition));
         }
-        let verify = self.verify(typed.verify.as_ref())?;
-        let look_ahead = self.look_ahead(typed.prefetch.as_ref())?;
+        let verify = typed.verify.unwrap_or_default();
+        let prefetch = typed.prefetch.take().unwrap_or_default();
+        let look_ahead = prefetch.look_ahead.map_or(LookAhead::Auto, |it| it.0);
         self.refuse_impossible_direct(&tiers, policy, order.shuffle, verify)?;
-        let batch_size = self.whole(&["batch_size"], typed.batch_size, 1..=BATCH_SIZE_MAX)?;
+        let batch_size = typed.batch_size.0;
         let further = std::mem::take(&mut typed.datasets);
         if !further.is_empty() && typed.dataset.described.is_some() {
             return Err(self.conflict(&["datasets"], KeyConflict::BesideDescribed));
         }
-        let transform = typed.transform.take();
         let further = self.datasets(further, batch_size, &order)?;
+        let transform = typed.transform.take();
         let transform = self.transform(transform, &typed.dataset, &tiers, &further)?;
         Ok(Job {
-            name: self.name(&typed.name)?,
             dataset: self.dataset(&["dataset"], &typed.dataset)?,
             further,
             cold: self.cold_store(&typed.dataset)?,
@@ -117,106 +108,48 @@ impl Check<'_> {
             start: order.start,
             batch_size,
             world,
-            step_time,
+            step_time: typed.step_time.map(|it| it.0),
             policy,
             tuning: self.tuning(&typed, policy, look_ahead)?,
             chunk,
-            prefetch_batches: self.prefetch_batches(typed.prefetch.as_ref())?,
+            prefetch_batches: prefetch.batches.map(|it| it.0),
             look_ahead,
-            assignment: self.assignment(typed.prefetch.as_ref())?,
-            trainer: self.trainer(&typed)?,
+            assignment: prefetch.assignment.map_or(Assignment::Shared, |it| it.0),
+            trainer,
             transform,
-            threads: self.threads(typed.threads.as_ref())?,
-            on_error: self.on_error(typed.on_error.as_ref())?,
+            threads: typed.threads.map_or(Threads::Auto, |it| it.0),
+            on_error: typed.on_error.unwrap_or(OnError::Fail),
             verify,
-            network: self.network(typed.network.as_ref())?,
+            network: typed.network.unwrap_or_default(),
             job_scratch: self.job_scratch(typed.job_scratch.as_ref(), &tiers)?,
             tiers,
+            name: typed.name.0.0,
         })
     }
 
+    /// A credential is reported by its key only, because its value must not get into a log.
     fn read(&self) -> Result<JobFile, JobError> {
-        location::refuse_repeated_keys(self.text)
-            .map_err(|source| self.malformed(".".to_owned(), source))?;
-        let yaml = serde_yaml::Deserializer::from_str(self.text);
-        serde_path_to_error::deserialize(yaml).map_err(|error| self.unread(error))
+        yaml::parse(self.text, self.file).map_err(|error| match &error {
+            YamlError::Malformed { key, said, .. } if is_unknown_credential(key, said) => {
+                self.conflict(&key.split('.').collect::<Vec<_>>(), KeyConflict::Credential)
+            }
+            _ => error.into(),
+        })
     }
 
-    /// The error for a text that does not parse. A credential is reported by its key only, because its value
-    /// must not get into a log.
-    fn unread(&self, error: serde_path_to_error::Error<serde_yaml::Error>) -> JobError {
-        let path = error.path().to_string();
-        let keys: Vec<_> = path.split('.').collect();
-        let is_unknown = error.inner().to_string().contains("unknown field");
-        if is_unknown && keys.last().is_some_and(|key| CREDENTIALS.contains(key)) {
-            return self.conflict(&keys, KeyConflict::Credential);
-        }
-        self.malformed(path, error.into_inner())
-    }
-
-    fn name(&self, name: &Name) -> Result<String, JobError> {
-        if is_name(&name.0) {
-            Ok(name.0.clone())
-        } else {
-            Err(self.invalid(&["name"], &name.0, Reason::NotAName))
-        }
-    }
-
-    fn world(&self, world: Option<&WorldFile>, default: World) -> Result<World, JobError> {
-        let typed = |key: fn(&WorldFile) -> Option<Whole>| world.and_then(key);
-        let nodes = typed(|world| world.nodes).unwrap_or(Whole(default.nodes.into()));
-        let ranks_per_node =
-            typed(|world| world.ranks_per_node).unwrap_or(Whole(default.ranks_per_node.into()));
+    fn world(&self, typed: &WorldFile, default: World) -> Result<World, JobError> {
+        let whole = |key, typed: Option<Whole>, default: u32, max| {
+            self.whole(&["world", key], typed.unwrap_or(Whole(default.into())), 1..=max)
+        };
         Ok(World {
-            nodes: self.whole(&["world", "nodes"], nodes, 1..=NODES_MAX)?,
-            ranks_per_node: self.whole(
-                &["world", "ranks_per_node"],
-                ranks_per_node,
-                1..=RANKS_PER_NODE_MAX,
+            nodes: whole("nodes", typed.nodes, default.nodes, NODES_MAX)?,
+            ranks_per_node: whole(
+                "ranks_per_node",
+                typed.ranks_per_node,
+                default.ranks_per_node,
+                RANKS_PER_NODE_MAX,
             )?,
         })
-    }
-
-    fn on_error(&self, typed: Option<&OnErrorFile>) -> Result<OnError, JobError> {
-        match typed {
-            None => Ok(OnError::Fail),
-            Some(OnErrorFile::Word(Text(word))) => match word.as_str() {
-                "fail" => Ok(OnError::Fail),
-                "skip" => Ok(OnError::Skip(SkipShare::DEFAULT)),
-                _ => {
-                    let reason = Reason::NotOneOf { allowed: "fail, skip" };
-                    Err(self.invalid(&["on_error"], word, reason))
-                }
-            },
-            Some(OnErrorFile::Skip(share)) => {
-                let parts = parts_per_million(&share.0);
-                let invalid =
-                    || self.invalid(&["on_error", "skip"], &share.0, Reason::NotASkipShare);
-                parts.map(|parts| OnError::Skip(SkipShare(parts))).ok_or_else(invalid)
-            }
-        }
-    }
-
-    fn network(&self, typed: Option<&Text>) -> Result<Network, JobError> {
-        let Some(typed) = typed else { return Ok(Network::Open) };
-        let known = [Network::Open, Network::Private];
-        self.one_of(&["network"], typed, &known, Network::name, "open, private")
-    }
-
-    fn verify(&self, typed: Option<&Text>) -> Result<Verify, JobError> {
-        let Some(typed) = typed else { return Ok(Verify::Shared) };
-        let known = [Verify::Shared, Verify::Always];
-        self.one_of(&["verify"], typed, &known, Verify::name, "shared, always")
-    }
-
-    fn chunk(&self, typed: Option<&Text>) -> Result<Option<Bytes>, JobError> {
-        let Some(typed) = typed else { return Ok(None) };
-        let chunk = self.quantity::<Bytes>(&["chunk"], typed, "512 MiB")?;
-        if chunk.0.is_multiple_of(CHUNK_STEP) && (CHUNK_MIN..=CHUNK_MAX).contains(&chunk) {
-            Ok(Some(chunk))
-        } else {
-            Err(self.invalid(&["chunk"], &typed.0, Reason::NotAChunk))
-        }
     }
 
     fn invalid(&self, keys: &[&str], value: &str, reason: Reason) -> JobError {
@@ -237,30 +170,9 @@ impl Check<'_> {
             conflict,
         }
     }
-
-    fn malformed(&self, key: String, source: serde_yaml::Error) -> JobError {
-        let line = source.location().map_or(1, |location| location.line());
-        JobError::Malformed { file: self.file.to_owned(), line, key, said: source }
-    }
 }
 
-/// A share such as `1 %`, `0.5 %` or `0.005`, from one part per million to all.
-fn parts_per_million(typed: &str) -> Option<u32> {
-    const ALL: f64 = 1e6;
-    let share = match typed.strip_suffix('%') {
-        Some(percent) => percent.trim_end().parse::<f64>().ok()? / 100.0,
-        None => typed.parse().ok()?,
-    };
-    let parts = (share * ALL).round();
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "it is in the range"
-    )]
-    (1.0..=ALL).contains(&parts).then_some(parts as u32)
-}
-
-fn is_name(text: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    (1..=NAME_LEN_MAX).contains(&text.len()) && !text.starts_with('.') && text.chars().all(allowed)
+fn is_unknown_credential(key: &str, said: &serde_yaml::Error) -> bool {
+    let last = key.rsplit('.').next().unwrap_or(key);
+    CREDENTIALS.contains(&last) && said.to_string().contains("unknown field")
 }

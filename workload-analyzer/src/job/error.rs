@@ -1,34 +1,20 @@
 //! Errors in a job file, with messages that say what would be right.
 
-use std::{io, path::PathBuf};
+use std::path::PathBuf;
 
 use tierfeed_core::{
     order::FURTHER_MAX,
     units::{self, Bytes},
 };
 
-use crate::nearest;
+use crate::yaml::{YamlError, invalid};
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// The file cannot be opened or is not UTF-8.
-    #[error("{}: cannot be read: {source}", .file.display())]
-    Unreadable { file: PathBuf, source: io::Error },
-    #[error("{}: longer than {}; no job file is", .file.display(), Bytes(super::FILE_BYTES_MAX))]
-    TooLarge { file: PathBuf },
-    /// Not YAML, an unknown, missing or repeated key, or a value of the wrong type.
-    #[error("{}:{line}: {}", .file.display(), phrase(.key, .said))]
-    Malformed {
-        file: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-        /// The path of the key, or `.` for the whole file.
-        key: String,
-        /// Not a source of this error: the message contains it.
-        said: serde_yaml::Error,
-    },
-    #[error("{}:{line}: {key} is `{value}`; {reason}{}", .file.display(), .reason.meant(.value))]
+    #[error(transparent)]
+    Yaml(#[from] YamlError),
+    #[error("{}:{line}: {key} {}", .file.display(), invalid(.value, .reason))]
     Invalid { file: PathBuf, line: usize, key: String, value: String, reason: Reason },
     #[error("{}:{line}: {key} {conflict}", .file.display())]
     Conflict { file: PathBuf, line: usize, key: String, conflict: KeyConflict },
@@ -43,12 +29,6 @@ pub enum Reason {
     OutOfRange { min: u64, max: u64 },
     #[error("{problem}, for example `{example}`")]
     NotAQuantity { problem: units::ParseError, example: &'static str },
-    #[error("it must be above 0, for example `{example}`")]
-    Zero { example: &'static str },
-    #[error("expected a percentage above 0 % up to 100 %, for example `1 %`")]
-    NotASkipShare,
-    #[error("expected a whole percentage from 1 % to 90 %, for example `20 %`")]
-    NotAShare,
     #[error("expected a whole number of bytes, or a size such as `4 KiB`")]
     NotASize,
     #[error("expected a whole number of bytes of at least 1, or a size such as `4 KiB`")]
@@ -103,47 +83,12 @@ pub enum Reason {
         "{samples} samples of this size; a sample has at most 64 GiB, all together at most 1 EiB"
     )]
     TooMuchData { samples: u64 },
-    #[error(
-        "expected a number of samples from {min} to {max}, or a share of the cache such as `50 %`"
-    )]
-    NotASampleCount { min: u32, max: u32 },
-    #[error("expected a number of epochs or steps, for example `1 epoch` or `500 steps`")]
-    NotAnInterval,
-    #[error("expected a number of epochs, for example `1 epoch`")]
-    NotEpochs,
-    #[error("expected a version as `torch.__version__` prints it, for example `2.6.0`")]
-    NotATorchVersion,
-    #[error("expected `auto`, or a number of threads from 1 to {max}")]
-    NotAThreadCount { max: u32 },
     #[error("{0}")]
     WrongStep(tierfeed_transform::Reason),
     #[error("the `dtype` of the dataset is `{stated}`; both say what its files hold")]
     OtherElements { stated: &'static str },
     #[error("each NUMA node may be listed once")]
     Repeated,
-}
-
-impl Reason {
-    /// A suggestion of the allowed word that `value` is most like, as the end of a sentence.
-    fn meant(self, value: &str) -> String {
-        match self {
-            Self::NotOneOf { allowed } => did_you_mean(value, allowed.split(", ")),
-            _ => String::new(),
-        }
-    }
-}
-
-/// The end of a sentence about an unknown word; empty if no known word is similar.
-fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(word, known).map_or_else(String::new, |known| format!("; did you mean `{known}`?"))
-}
-
-/// A suggestion for an unknown key, from the list of keys in the message of the parser.
-fn meant_key(said: &str) -> String {
-    let Some((_, rest)) = said.split_once("unknown field `") else { return String::new() };
-    let mut quoted = rest.split('`').step_by(2);
-    let key = quoted.next().unwrap_or_default();
-    did_you_mean(key, quoted)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -294,22 +239,4 @@ pub enum KeyConflict {
     NothingPrepared,
     #[error("is empty; list a NUMA node, or remove it to use what was measured")]
     NoNumaNodes,
-}
-
-/// The message of the parser without the position, which is printed in front, and with the key only once.
-///
-/// The parser names the mapping of an unknown key, and `key` ends in the unknown key itself.
-pub(crate) fn phrase(key: &str, said: &serde_yaml::Error) -> String {
-    let position = said.location().map_or_else(String::new, |location| {
-        format!(" at line {} column {}", location.line(), location.column())
-    });
-    let said = said.to_string().replacen(&position, "", 1);
-    let said = format!("{said}{}", meant_key(&said));
-    if key == "." {
-        return said;
-    }
-    let parent = key.rsplit_once('.').map_or(key, |(parent, _)| parent);
-    let named = |keys: &str| said.strip_prefix(&format!("{keys}: "));
-    let said = named(key).or_else(|| named(parent)).unwrap_or(&said);
-    format!("{key}: {said}")
 }

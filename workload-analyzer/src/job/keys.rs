@@ -13,7 +13,7 @@ use tierfeed_core::units::Bytes;
 use super::{KeyConflict, Reason};
 
 pub use format::FORMATS;
-pub(crate) use path::mistake;
+pub(crate) use path::{NodePath, mistake};
 
 /// The location and the format of a dataset as given by the user, unchecked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

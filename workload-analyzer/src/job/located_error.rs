@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::location;
+use crate::yaml::location;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{}:{line}: {source}", .file.display())]

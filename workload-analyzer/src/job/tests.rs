@@ -312,7 +312,7 @@ fn an_invalid_value_is_named_with_its_line_and_what_would_be_right() {
     check_line(
         24,
         "    numa_nodes: [2, 1024]",
-        "24: tiers.cxl-memory.numa_nodes is `1024`; it must be between 0 and 1023",
+        "24: tiers.cxl-memory.numa_nodes[1] is `1024`; it must be between 0 and 1023",
     );
     check_line(
         24,
@@ -652,9 +652,9 @@ fn a_text_that_grows_without_end_is_refused() {
     for level in 1..40 {
         writeln!(text, "l{level}: &l{level} [*l{0}, *l{0}]", level - 1).unwrap();
     }
-    assert!(matches!(parse(&text), Err(JobError::Malformed { .. })));
+    assert!(matches!(parse(&text), Err(JobError::Yaml(YamlError::Malformed { .. }))));
     let nested = "[".repeat(100_000);
-    assert!(matches!(parse(&nested), Err(JobError::Malformed { .. })));
+    assert!(matches!(parse(&nested), Err(JobError::Yaml(YamlError::Malformed { .. }))));
 }
 
 #[test]
@@ -667,10 +667,13 @@ fn an_unreadable_file_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.yaml");
     fs::write(&path, [b'a', b':', 0xFF]).unwrap();
-    assert!(matches!(Job::load(&path), Err(JobError::Unreadable { .. })));
+    assert!(matches!(Job::load(&path), Err(JobError::Yaml(YamlError::Unreadable { .. }))));
     fs::write(&path, vec![b'#'; (1 << 20) + 1]).unwrap();
-    assert!(matches!(Job::load(&path), Err(JobError::TooLarge { .. })));
-    assert!(matches!(Job::load(Path::new("/dev/zero")), Err(JobError::TooLarge { .. })));
+    assert!(matches!(Job::load(&path), Err(JobError::Yaml(YamlError::TooLarge { .. }))));
+    assert!(matches!(
+        Job::load(Path::new("/dev/zero")),
+        Err(JobError::Yaml(YamlError::TooLarge { .. }))
+    ));
 }
 
 #[test]
@@ -776,8 +779,8 @@ fn scratch_for_the_job_is_a_part_of_the_scratch_tier() {
 #[test]
 fn a_network_is_open_unless_the_job_says_that_it_is_private() {
     assert_eq!(parse(FULL).unwrap().network, Network::Open);
-    for network in [Network::Open, Network::Private] {
-        let key = format!("on_error: skip\nnetwork: {}", network.name());
+    for (typed, network) in [("open", Network::Open), ("private", Network::Private)] {
+        let key = format!("on_error: skip\nnetwork: {typed}");
         assert_eq!(parse(&FULL.replace("on_error: skip", &key)).unwrap().network, network);
     }
     check_line(

@@ -1,12 +1,30 @@
 //! The work of the trainer besides reading batches: used by predictions. Of a run it decides how much room
 //! its first schedule has for samples to come.
 
-use std::{num::NonZeroU32, path::PathBuf};
+use std::{
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+};
 
+use serde::{Deserialize, Deserializer};
 use tierfeed_core::{
     simulator,
     units::{Bytes, Nanoseconds},
 };
+
+use super::{BATCH_SIZE_MAX, EPOCHS_MAX, Reason, keys::NodePath};
+use crate::yaml::scalar::{
+    Checked, Count, Scalar, count, count_or, optional, optional_count, or_default, required,
+};
+
+const WORKERS_MAX: u32 = 4_096;
+const SIDE_MAX: u32 = 1 << 20;
+const BYTES_PER_NUMBER_MAX: u32 = 16;
+/// A thousand times the largest model of 2026.
+const PARAMETERS_MAX: u64 = 1 << 50;
+const SAMPLES_MAX: u32 = u32::MAX;
+/// Of parameters, gradients and states: 32 bits.
+const BYTES_PER_PARAMETER: u32 = 4;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trainer {
@@ -23,11 +41,15 @@ pub struct Trainer {
     pub cache: NativeCache,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ workers: 8, preprocessing: 6 ms }`")]
 pub struct Loader {
     /// Worker processes or threads of each rank; 0 if the training process does it between steps.
+    #[serde(default, deserialize_with = "count_or::<_, 0, WORKERS_MAX, 0>")]
     pub workers: u32,
     /// The time in which one worker decodes and transforms one sample; `None` if unknown.
+    #[serde(default, deserialize_with = "optional")]
     pub preprocessing: Option<Nanoseconds>,
 }
 
@@ -37,15 +59,21 @@ pub struct Loader {
 ///
 /// DeepMemoryDL, section 3.3.3: an element of width x, height y and depth z whose objects have d bytes
 /// takes x y z d bytes, and a batch the sum over its elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ width: 128, height: 128, depth: 128 }`")]
 pub struct Element {
     /// Elements in the first dimension, at least 1.
+    #[serde(default = "one", deserialize_with = "count_or::<_, 1, SIDE_MAX, 1>")]
     pub width: u32,
     /// Elements in the second dimension, at least 1.
+    #[serde(default = "one", deserialize_with = "count_or::<_, 1, SIDE_MAX, 1>")]
     pub height: u32,
     /// Channels of an image, or the third dimension of a volume; at least 1.
+    #[serde(default = "one", deserialize_with = "count_or::<_, 1, SIDE_MAX, 1>")]
     pub depth: u32,
     /// Bytes of one number; at least 1.
+    #[serde(default = "one", deserialize_with = "count_or::<_, 1, BYTES_PER_NUMBER_MAX, 1>")]
     pub bytes_per_element: u32,
 }
 
@@ -58,34 +86,85 @@ impl Element {
     }
 }
 
+/// Either one array, or a list of them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ width: 224, height: 224, channels: 3 }`")]
+pub(super) struct DecodedFile {
+    pub(super) width: Option<Count<1, SIDE_MAX>>,
+    pub(super) height: Option<Count<1, SIDE_MAX>>,
+    pub(super) channels: Option<Count<1, SIDE_MAX>>,
+    pub(super) bytes_per_element: Option<Count<1, BYTES_PER_NUMBER_MAX>>,
+    pub(super) elements: Option<Vec<Element>>,
+}
+
 /// One pass over samples other than those of the training.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ samples: 50000 }`")]
 pub struct Pass {
     /// Number of samples, of all ranks together.
+    #[serde(deserialize_with = "count::<_, 1, SAMPLES_MAX>")]
     pub samples: u32,
     /// The mean size of a sample; `None` if as in training.
+    #[serde(default, deserialize_with = "optional")]
     pub sample_bytes: Option<Bytes>,
     /// Samples per rank and step; `None` if as in training.
+    #[serde(default, deserialize_with = "optional_count::<_, 1, BATCH_SIZE_MAX>")]
     pub batch_size: Option<u32>,
     /// The duration of a step; `None` if unknown.
+    #[serde(default, deserialize_with = "optional")]
     pub step_time: Option<Nanoseconds>,
 }
 
 /// The passes between epochs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(from = "ValidationFile")]
 pub struct Validation {
     pub pass: Pass,
     /// Number of epochs between two passes, at least 1.
     pub every_epochs: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The keys of a pass, and its interval: `flatten` would lose the check for unknown keys.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ samples: 50000, every: 1 epoch }`")]
+struct ValidationFile {
+    samples: Count<1, SAMPLES_MAX>,
+    sample_bytes: Option<Checked<Bytes>>,
+    batch_size: Option<Count<1, BATCH_SIZE_MAX>>,
+    step_time: Option<Checked<Nanoseconds>>,
+    every: Option<Checked<Epochs>>,
+}
+
+impl From<ValidationFile> for Validation {
+    fn from(typed: ValidationFile) -> Self {
+        let pass = Pass {
+            samples: typed.samples.0,
+            sample_bytes: typed.sample_bytes.map(|it| it.0),
+            batch_size: typed.batch_size.map(|it| it.0),
+            step_time: typed.step_time.map(|it| it.0),
+        };
+        Self { pass, every_epochs: typed.every.map_or(1, |it| it.0.0) }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ parameters: 25557032, optimizer: sgd-momentum }`")]
 pub struct Model {
     /// Number of trained parameters.
+    #[serde(deserialize_with = "parameters")]
     pub parameters: u64,
     /// Bytes of a parameter, of its gradient and of each optimizer state.
+    #[serde(
+        default = "bytes_per_parameter",
+        deserialize_with = "count_or::<_, 1, BYTES_PER_NUMBER_MAX, BYTES_PER_PARAMETER>"
+    )]
     pub bytes_per_parameter: u32,
     pub optimizer: Optimizer,
+    #[serde(default, deserialize_with = "or_default")]
     pub device: Device,
 }
 
@@ -109,43 +188,23 @@ impl Model {
 }
 
 /// An optimizer, which determines the states per parameter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Optimizer {
     /// Gradient descent without momentum: no state.
     Sgd,
     /// Gradient descent with momentum: one state.
     SgdMomentum,
     Adam,
+    #[serde(rename = "adamw")]
     AdamW,
     Adagrad,
+    #[serde(rename = "rmsprop")]
     RmsProp,
     Lamb,
 }
 
 impl Optimizer {
-    pub const ALL: [Self; 7] = [
-        Self::Sgd,
-        Self::SgdMomentum,
-        Self::Adam,
-        Self::AdamW,
-        Self::Adagrad,
-        Self::RmsProp,
-        Self::Lamb,
-    ];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sgd => "sgd",
-            Self::SgdMomentum => "sgd-momentum",
-            Self::Adam => "adam",
-            Self::AdamW => "adamw",
-            Self::Adagrad => "adagrad",
-            Self::RmsProp => "rmsprop",
-            Self::Lamb => "lamb",
-        }
-    }
-
     /// Number of states for each parameter.
     ///
     /// # Source
@@ -162,36 +221,59 @@ impl Optimizer {
     }
 }
 
+const fn one() -> u32 {
+    1
+}
+
+const fn bytes_per_parameter() -> u32 {
+    BYTES_PER_PARAMETER
+}
+
+struct Parameters(u64);
+
+/// YAML turns `25.6e6` into `25600000`.
+impl Scalar for Parameters {
+    type Reason = Reason;
+
+    fn parse(typed: &str) -> Result<Self, Reason> {
+        let count = typed.replace('_', "").parse().ok();
+        let reason = Reason::OutOfRange { min: 1, max: PARAMETERS_MAX };
+        count.filter(|it| (1..=PARAMETERS_MAX).contains(it)).map(Self).ok_or(reason)
+    }
+}
+
+fn parameters<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    required::<D, Parameters>(from).map(|it| it.0)
+}
+
 /// The memory that holds the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Device {
+    #[default]
     Cpu,
     Gpu,
 }
 
-impl Device {
-    pub const ALL: [Self; 2] = [Self::Cpu, Self::Gpu];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Gpu => "gpu",
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ every: 1 epoch, bytes: 300 MB }`")]
 pub struct Checkpoint {
+    #[serde(deserialize_with = "required")]
     pub every: Interval,
     /// The size of one; `None` to compute it from the model.
+    #[serde(default, deserialize_with = "optional")]
     pub bytes: Option<Bytes>,
 }
 
 /// Idle phases: evaluations, checkpoints, and all else that the trainer does without reading batches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ every: 500 steps, time: 20 s }`")]
 pub struct Pause {
+    #[serde(deserialize_with = "required")]
     pub every: Interval,
+    #[serde(deserialize_with = "required")]
     pub time: Nanoseconds,
 }
 
@@ -215,6 +297,37 @@ pub enum Interval {
     Steps(u32),
 }
 
+impl Scalar for Interval {
+    type Reason = &'static str;
+
+    fn parse(typed: &str) -> Result<Self, &'static str> {
+        const EXPECTED: &str =
+            "expected a number of epochs or steps, for example `1 epoch` or `500 steps`";
+        let (count, unit) = typed.split_once(' ').ok_or(EXPECTED)?;
+        let count = count.parse().ok().filter(|it| (1..=EPOCHS_MAX).contains(it));
+        let count = count.ok_or(EXPECTED)?;
+        match unit.trim() {
+            "epoch" | "epochs" => Ok(Self::Epochs(count)),
+            "step" | "steps" => Ok(Self::Steps(count)),
+            _ => Err(EXPECTED),
+        }
+    }
+}
+
+/// An interval that is given in epochs.
+struct Epochs(u32);
+
+impl Scalar for Epochs {
+    type Reason = &'static str;
+
+    fn parse(typed: &str) -> Result<Self, &'static str> {
+        match Interval::parse(typed)? {
+            Interval::Epochs(count) => Ok(Self(count)),
+            Interval::Steps(_) => Err("expected a number of epochs, for example `1 epoch`"),
+        }
+    }
+}
+
 /// The cache of the framework itself, such as `Dataset.cache` of TensorFlow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum NativeCache {
@@ -224,4 +337,26 @@ pub enum NativeCache {
     Memory,
     /// In a file or directory.
     Path(PathBuf),
+}
+
+impl Scalar for NativeCache {
+    type Reason = Reason;
+
+    fn parse(typed: &str) -> Result<Self, Reason> {
+        match typed {
+            "none" => Ok(Self::None),
+            "memory" => Ok(Self::Memory),
+            path => NodePath::parse(path).map(|path| Self::Path(path.below(Path::new("")))),
+        }
+    }
+}
+
+impl NativeCache {
+    /// The same cache, whose path starts at `directory`.
+    pub(super) fn below(self, directory: &Path) -> Self {
+        match self {
+            Self::Path(path) => Self::Path(directory.join(path)),
+            other => other,
+        }
+    }
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use tierfeed_core::fleet::launch::JobWorld;
 
-use super::{Job, location};
+use super::Job;
+use crate::yaml::location;
 
 impl Job {
     /// The world of this job, with the lines of its keys in `text`, the text of `file`.

@@ -10,13 +10,11 @@ use tierfeed_core::{
 use tierfeed_dataset::Dataset;
 
 use super::Check;
-use crate::{
-    job::{
-        ColdStore, Described, JobError, PageCache, Reason,
-        described::{DATASET_BYTES_MAX, MEAN_BYTES_MAX},
-        keys::{DatasetKeys, KeyError, parse_size},
-    },
-    job_file::{DatasetFile, DescribedFile, Text, Whole},
+use crate::job::{
+    ColdStore, Described, JobError, PageCache, Reason,
+    described::{DATASET_BYTES_MAX, MEAN_BYTES_MAX},
+    file::{DatasetFile, DescribedFile, Text, Whole},
+    keys::{DatasetKeys, KeyError, parse_size},
 };
 
 impl Check<'_> {

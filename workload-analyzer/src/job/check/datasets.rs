@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use tierfeed_core::order::{FURTHER_MAX, Shuffle};
-use tierfeed_transform::PipelineFile;
 
-use super::{BATCH_SIZE_MAX, Check, is_name, order::Order};
-use crate::{
-    job::{FurtherDataset, JobError, KeyConflict, Reason},
-    job_file::{FurtherDatasetFile, FurtherOrderFile, FurtherTransformFile, Text, Whole},
+use super::{Check, order::Order};
+use crate::job::{
+    BATCH_SIZE_MAX, FurtherDataset, JobError, KeyConflict, Reason,
+    file::{FurtherDatasetFile, Text, Whole, is_name},
 };
 
 impl Check<'_> {
@@ -32,17 +31,15 @@ impl Check<'_> {
             let (dataset, keys) = typed.into_parts();
             let below = |key| [above.as_slice(), &[key]].concat();
             let checked = self.dataset(&above, &dataset)?;
-            let transform = match &keys.transform {
-                None => None,
-                Some(FurtherTransformFile { steps, limits, field }) => {
-                    let (steps, field) = (steps.clone(), field.as_ref().map(|it| it.0.clone()));
-                    let file = PipelineFile { steps, limits: *limits, field, container: None };
-                    let keys = below("transform");
-                    let pipeline = self.pipeline(&keys, &file, &checked.format)?;
-                    self.refuse_other_elements(&keys, &pipeline, dataset.dtype.as_ref())?;
-                    Some(pipeline)
-                }
+            let pipeline = |transform| {
+                self.pipeline(
+                    &below("transform"),
+                    transform,
+                    &checked.format,
+                    dataset.dtype.as_ref(),
+                )
             };
+            let transform = keys.transform.map(pipeline).transpose()?;
             Ok(FurtherDataset {
                 transform,
                 dataset: checked,
@@ -53,7 +50,11 @@ impl Check<'_> {
                     Some(typed) => self.whole(&below("batch_size"), typed, 1..=BATCH_SIZE_MAX)?,
                     None => batch_size,
                 },
-                every: self.every(&below("every"), &keys, order)?,
+                every: self.whole(
+                    &below("every"),
+                    keys.every.unwrap_or(Whole(1)),
+                    1..=order.epochs,
+                )?,
                 name,
             })
         };
@@ -80,14 +81,5 @@ impl Check<'_> {
                 Err(self.invalid(keys, other, reason))
             }
         }
-    }
-
-    fn every(
-        &self,
-        keys: &[&str],
-        typed: &FurtherOrderFile,
-        order: &Order,
-    ) -> Result<u32, JobError> {
-        self.whole(keys, typed.every.unwrap_or(Whole(1)), 1..=order.epochs)
     }
 }

@@ -10,28 +10,14 @@ use tierfeed_core::{
     },
 };
 
-use super::{Check, EPOCHS_MAX};
+use super::Check;
 use crate::{
-    job::{JobError, KeyConflict, Reason},
-    job_file::{OrderFile, Text, Whole},
+    job::{JobError, KeyConflict, file::OrderFile},
+    yaml::scalar::Whole,
 };
 
 /// The default of `epochs`: more than a training reads.
 const EPOCHS: u32 = 1_000;
-
-const SHUFFLES: [&str; 9] = [
-    "sequential",
-    "torch-distributed",
-    "torch-random",
-    "tf-shuffle",
-    "tf-index",
-    "mosaic",
-    "grain",
-    "block",
-    "published",
-];
-const SHUFFLES_IN_WORDS: &str = "sequential, torch-distributed, torch-random, tf-shuffle, tf-index, \
-                                 mosaic, grain, block, published";
 
 /// The defaults of `StreamingDataset` for `shuffle_seed`, `num_canonical_nodes` and `shuffle_block_size`.
 ///
@@ -42,7 +28,6 @@ const STREAMING_SEED: u64 = 9_176;
 const STREAMING_CANONICAL_NODES: u32 = 64;
 const STREAMING_BLOCK_TOTAL: u32 = 4_000_000;
 const STREAMING_BLOCK_MIN: u32 = 1 << 18;
-const STREAMING_BLOCK_MAX: u32 = 1 << 31;
 
 pub(super) struct Order {
     pub(super) shuffle: Shuffle,
@@ -54,16 +39,9 @@ pub(super) struct Order {
 
 impl Check<'_> {
     pub(super) fn order(&self, order: &OrderFile, world: World) -> Result<Order, JobError> {
-        if !SHUFFLES.contains(&order.shuffle.0.as_str()) {
-            let reason = Reason::NotOneOf { allowed: SHUFFLES_IN_WORDS };
-            return Err(self.invalid(&["order", "shuffle"], &order.shuffle.0, reason));
-        }
         self.refuse_foreign_keys(order)?;
         let shuffle = self.shuffle(order, world)?;
-        let epochs = match order.epochs {
-            Some(typed) => self.whole(&["order", "epochs"], typed, 1..=EPOCHS_MAX)?,
-            None => EPOCHS,
-        };
+        let epochs = order.epochs.map_or(EPOCHS, |it| it.0);
         Ok(Order {
             shuffle,
             seed: self.seed(order, shuffle)?,
@@ -74,68 +52,56 @@ impl Check<'_> {
     }
 
     fn shuffle(&self, order: &OrderFile, world: World) -> Result<Shuffle, JobError> {
-        let whole = |key, typed| self.whole(&["order", key], typed, 1..=u32::MAX);
-        Ok(match order.shuffle.0.as_str() {
+        let version = order.version.map(|it| it.0);
+        Ok(match order.shuffle.0.0 {
             "sequential" => Shuffle::Sequential,
-            "torch-distributed" => Shuffle::TorchDistributed { version: self.version(order)? },
+            "torch-distributed" => Shuffle::TorchDistributed { version },
             "torch-random" => Shuffle::TorchRandom(torch::Random {
-                generator: self.generator(order.generator.as_ref())?,
+                generator: order.generator.map_or(torch::Generator::Default, |it| it.0),
                 workers: match order.persistent_workers {
                     Some(true) => torch::Workers::Persistent,
                     _ => torch::Workers::PerEpoch,
                 },
-                version: self.version(order)?,
+                version,
             }),
-            "tf-shuffle" => {
-                let buffer = self.needed(order, "buffer", order.buffer)?;
-                Shuffle::TfShuffle(tf::Buffered {
-                    buffer: whole("buffer", buffer)?,
-                    global_seed: order.global_seed.map_or(tf::DEFAULT_GRAPH_SEED, |seed| seed.0),
-                    reshuffle: match order.reshuffle {
-                        Some(false) => tf::Reshuffle::Never,
-                        _ => tf::Reshuffle::EachIteration,
-                    },
-                })
-            }
+            "tf-shuffle" => Shuffle::TfShuffle(tf::Buffered {
+                buffer: self.needed(order, "buffer", order.buffer)?.0,
+                global_seed: order.global_seed.map_or(tf::DEFAULT_GRAPH_SEED, |seed| seed.0),
+                reshuffle: match order.reshuffle {
+                    Some(false) => tf::Reshuffle::Never,
+                    _ => tf::Reshuffle::EachIteration,
+                },
+            }),
             "tf-index" => {
                 let second = match order.second_seed {
                     None => tf::SecondSeed::Epoch,
-                    Some(seed) => tf::SecondSeed::Fixed(self.narrow_seed("second_seed", seed)?),
+                    Some(seed) => tf::SecondSeed::Fixed(seed.0),
                 };
                 Shuffle::TfIndex(tf::Index { second })
             }
             "mosaic" => Shuffle::Mosaic(self.mosaic(order, world)?),
             "grain" => Shuffle::Grain,
-            "block" => {
-                let shard = self.needed(order, "shard_samples", order.shard_samples)?;
-                let window = self.needed(order, "window", order.window)?;
-                let (shard, window) = (whole("shard_samples", shard)?, whole("window", window)?);
-                Shuffle::Block(Block { shard, window })
-            }
+            "block" => Shuffle::Block(Block {
+                shard: self.needed(order, "shard_samples", order.shard_samples)?.0,
+                window: self.needed(order, "window", order.window)?.0,
+            }),
             _ => Shuffle::Published,
         })
     }
 
     /// The order of Streaming, with its defaults.
     fn mosaic(&self, order: &OrderFile, world: World) -> Result<Mosaic, JobError> {
-        let algorithm = match &order.algorithm {
-            None => Algorithm::Py1e,
-            Some(typed) => {
-                let (keys, names) = (["order", "algorithm"], "naive, py1s, py2s, py1e, py1br");
-                self.one_of(&keys, typed, &Algorithm::ALL, Algorithm::name, names)?
-            }
-        };
-        let shard = self.needed(order, "shard_samples", order.shard_samples)?;
+        let algorithm = order.algorithm.map_or(Algorithm::Py1e, |it| it.0);
         let canonical_nodes = match (order.canonical_nodes, algorithm) {
-            (Some(count), _) => self.whole(&["order", "canonical_nodes"], count, 1..=u32::MAX)?,
+            (Some(count), _) => count.0,
             (None, Algorithm::Py1s | Algorithm::Py2s) => STREAMING_CANONICAL_NODES * world.nodes,
             (None, _) => world.nodes,
         };
         let block = match order.shuffle_block {
-            Some(size) => self.whole(&["order", "shuffle_block"], size, 2..=STREAMING_BLOCK_MAX)?,
+            Some(size) => size.0,
             None => (STREAMING_BLOCK_TOTAL / canonical_nodes).max(STREAMING_BLOCK_MIN),
         };
-        let shard = self.whole(&["order", "shard_samples"], shard, 1..=u32::MAX)?;
+        let shard = self.needed(order, "shard_samples", order.shard_samples)?.0;
         Ok(Mosaic { algorithm, shard, canonical_nodes, block })
     }
 
@@ -145,38 +111,20 @@ impl Check<'_> {
                 Ok(self.needed(order, "seed", seed)?.0)
             }
             (Shuffle::TfIndex(_) | Shuffle::Grain, seed) => {
-                Ok(self.narrow_seed("seed", self.needed(order, "seed", seed)?)?.into())
+                // The framework uses 32 bits of it.
+                let seed = self.needed(order, "seed", seed)?;
+                Ok(self.whole(&["order", "seed"], seed, 0..=u32::MAX)?.into())
             }
             (Shuffle::Mosaic(_), None) => Ok(STREAMING_SEED),
             (_, seed) => Ok(seed.map_or(0, |seed| seed.0)),
         }
     }
 
-    /// A seed of which the framework uses 32 bits.
-    fn narrow_seed(&self, key: &str, seed: Whole) -> Result<u32, JobError> {
-        self.whole(&["order", key], seed, 0..=u32::MAX)
-    }
-
-    fn version(&self, order: &OrderFile) -> Result<Option<torch::Version>, JobError> {
-        let Some(typed) = &order.version else { return Ok(None) };
-        let invalid = |_| self.invalid(&["order", "version"], &typed.0, Reason::NotATorchVersion);
-        typed.0.parse().map(Some).map_err(invalid)
-    }
-
-    fn generator(&self, typed: Option<&Text>) -> Result<torch::Generator, JobError> {
-        let Some(typed) = typed else { return Ok(torch::Generator::Default) };
-        let (keys, names) = (["order", "generator"], "default, loader, sampler");
-        self.one_of(&keys, typed, &torch::Generator::ALL, torch::Generator::name, names)
-    }
-
     fn start(&self, order: &OrderFile, epochs: u32) -> Result<Position, JobError> {
         let Some(start) = &order.start else { return Ok(Position::START) };
-        let whole = |key, typed: Option<Whole>, allowed| {
-            typed.map_or(Ok(0), |typed| self.whole(&["order", "start", key], typed, allowed))
-        };
-        let epoch = whole("epoch", start.epoch, 0..=epochs - 1)?;
-        let samples = whole("samples", start.samples, 0..=u32::MAX)?;
-        Ok(Position { epoch: Epoch(epoch), samples })
+        let epoch = start.epoch.unwrap_or(Whole(0));
+        let epoch = self.whole(&["order", "start", "epoch"], epoch, 0..=epochs - 1)?;
+        Ok(Position { epoch: Epoch(epoch), samples: start.samples.map_or(0, |it| it.0) })
     }
 
     fn needed<T>(
@@ -191,15 +139,13 @@ impl Check<'_> {
             "window" => "how many samples are mixed",
             _ => "how many samples lie together",
         };
-        let shuffle = SHUFFLES.into_iter().find(|known| *known == order.shuffle.0);
-        let shuffle = shuffle.expect("only a known shuffle needs a key");
-        let conflict = KeyConflict::NeededByShuffle { shuffle, key, what };
+        let conflict = KeyConflict::NeededByShuffle { shuffle: order.shuffle.0.0, key, what };
         value.ok_or_else(|| self.conflict(&["order"], conflict))
     }
 
     /// Refuses a key that the shuffle does not use, because its author expects an effect.
     fn refuse_foreign_keys(&self, order: &OrderFile) -> Result<(), JobError> {
-        let shuffle = order.shuffle.0.as_str();
+        let shuffle = order.shuffle.0.0;
         let is_foreign = |shuffles: &str| shuffles.split(", ").all(|owner| owner != shuffle);
         let keys = [
             ("version", order.version.is_some(), "torch-distributed, torch-random"),

@@ -16,11 +16,12 @@ use crate::{
     job::{
         AfterRun, Budget, JobError, JobScratch, KeyConflict, Percent, Presence, Reason,
         TierRequest, Verify,
+        file::{
+            CxlMemoryFile, JobScratchFile, MainMemoryFile, NumaNodeFile, Room, ScratchFile,
+            SpeedFile, StorageFile, TiersFile,
+        },
     },
-    job_file::{
-        CxlMemoryFile, JobScratchFile, MainMemoryFile, ScratchFile, StorageFile, Text, TierKeys,
-        TiersFile, Whole,
-    },
+    yaml::scalar::Checked,
 };
 
 /// The largest page size of any machine: a smaller RAM disk holds nothing.
@@ -29,23 +30,18 @@ const JOB_SCRATCH_MIN: Bytes = Bytes(64 << 10);
 /// The initial share of free memory of DeepMemoryDL.
 const RESERVE: Budget = Budget::Reserve(Percent(20));
 
-/// The most NUMA nodes of a kernel (`MAX_NUMNODES`).
-const NUMA_NODES_MAX: u32 = 1_024;
-
 impl Check<'_> {
     pub(super) fn tiers(
         &self,
-        typed: Option<&TiersFile>,
+        typed: &TiersFile,
         chunk: Bytes,
     ) -> Result<Vec<TierRequest>, JobError> {
-        let nothing = TiersFile::default();
-        let typed = typed.unwrap_or(&nothing);
         let main = typed.main_memory.as_ref();
         let mut tiers =
             vec![main.map_or(Ok(request(Kind::MainMemory)), |it| self.main_memory(it))?];
         match (&typed.cxl_memory, main) {
             (Some(cxl), _) => tiers.push(self.cxl_memory(cxl)?),
-            // Who names main memory lists all tiers.
+            // A list with main memory is complete.
             (None, Some(_)) => {}
             (None, None) => tiers
                 .push(TierRequest { presence: Presence::IfPresent, ..request(Kind::CxlMemory) }),
@@ -69,11 +65,10 @@ impl Check<'_> {
         if !tiers.iter().any(|tier| tier.kind == Kind::Scratch) {
             return Err(self.conflict(&["job_scratch"], KeyConflict::NoScratchTier));
         }
-        let keys = ["job_scratch", "size"];
-        let size = self.quantity::<Bytes>(&keys, &typed.size, "4 GiB")?;
+        let size = typed.size.0.0;
         if size < JOB_SCRATCH_MIN {
             let reason = Reason::BelowPage { least: JOB_SCRATCH_MIN };
-            return Err(self.invalid(&keys, &typed.size.0, reason));
+            return Err(self.invalid(&["job_scratch", "size"], &size.to_string(), reason));
         }
         let after_run = if typed.keep == Some(true) { AfterRun::Keep } else { AfterRun::Remove };
         let is_own = |tier: &TierRequest| tier.kind == Kind::Scratch && tier.path.is_none();
@@ -84,30 +79,71 @@ impl Check<'_> {
     }
 
     fn main_memory(&self, typed: &MainMemoryFile) -> Result<TierRequest, JobError> {
-        let direct = self.direct(Kind::MainMemory, typed.direct.as_ref())?;
-        Ok(TierRequest { direct, ..self.tier(Kind::MainMemory, typed.keys())? })
+        let tier =
+            self.tier(Kind::MainMemory, (typed.size, typed.reserve), typed.emulate.as_ref())?;
+        Ok(TierRequest { direct: typed.direct.map_or(tier.direct, |it| it.0), ..tier })
     }
 
     fn cxl_memory(&self, typed: &CxlMemoryFile) -> Result<TierRequest, JobError> {
-        let kind = Kind::CxlMemory;
-        let tier = self.tier(kind, typed.keys())?;
-        let numa_nodes = match &typed.numa_nodes {
-            None => Vec::new(),
-            Some(nodes) => self.numa_nodes(&["tiers", kind.name(), "numa_nodes"], nodes)?,
-        };
-        let direct = self.direct(kind, typed.direct.as_ref())?;
-        Ok(TierRequest { numa_nodes, direct, ..tier })
+        let tier =
+            self.tier(Kind::CxlMemory, (typed.size, typed.reserve), typed.emulate.as_ref())?;
+        let nodes = typed.numa_nodes.as_deref();
+        let numa_nodes = nodes.map(|it| self.numa_nodes(it)).transpose()?.unwrap_or_default();
+        Ok(TierRequest { numa_nodes, direct: typed.direct.map_or(tier.direct, |it| it.0), ..tier })
     }
 
-    fn direct(&self, kind: Kind, typed: Option<&Text>) -> Result<InPlaceMode, JobError> {
-        let Some(typed) = typed else { return Ok(default_direct(kind)) };
-        self.one_of(
-            &direct_keys(kind),
-            typed,
-            &InPlaceMode::ALL,
-            InPlaceMode::name,
-            InPlaceMode::NAMES,
-        )
+    fn scratch(&self, typed: &ScratchFile) -> Result<TierRequest, JobError> {
+        let tier = self.tier(Kind::Scratch, (typed.size, typed.reserve), typed.emulate.as_ref())?;
+        Ok(TierRequest {
+            numa_nodes: typed.numa_node.iter().map(|node| NumaNode(node.0)).collect(),
+            path: typed.path.as_ref().map(|path| path.0.below(self.directory)),
+            ..tier
+        })
+    }
+
+    fn storage(&self, typed: &StorageFile) -> Result<TierRequest, JobError> {
+        let tier = self.tier(Kind::Storage, (typed.size, typed.reserve), typed.emulate.as_ref())?;
+        Ok(TierRequest {
+            path: Some(typed.path.0.below(self.directory)),
+            writes_per_epoch: typed.writes_per_epoch.map(|it| it.0.0),
+            ..tier
+        })
+    }
+
+    fn tier(
+        &self,
+        kind: Kind,
+        budget: (Option<Checked<Room>>, Option<Checked<Percent>>),
+        emulate: Option<&SpeedFile>,
+    ) -> Result<TierRequest, JobError> {
+        let keys = ["tiers", kind.name()];
+        let budget = match budget {
+            (Some(size), None) => Budget::Size(size.0.0),
+            (None, Some(share)) => Budget::Reserve(share.0),
+            // A disk wears out, so its share is not chosen for the user.
+            (None, None) if kind == Kind::Storage => {
+                return Err(self.conflict(&keys, KeyConflict::NoBudget));
+            }
+            (None, None) => RESERVE,
+            (Some(_), Some(_)) => return Err(self.conflict(&keys, KeyConflict::TwoBudgets)),
+        };
+        let speed = self.speed(&[keys[0], keys[1], "emulate"], emulate)?;
+        Ok(TierRequest { budget, speed, ..request(kind) })
+    }
+
+    fn numa_nodes(&self, typed: &[NumaNodeFile]) -> Result<Vec<NumaNode>, JobError> {
+        let keys = ["tiers", Kind::CxlMemory.name(), "numa_nodes"];
+        if typed.is_empty() {
+            return Err(self.conflict(&keys, KeyConflict::NoNumaNodes));
+        }
+        let mut nodes = Vec::new();
+        for node in typed.iter().map(|node| NumaNode(node.0)) {
+            if nodes.contains(&node) {
+                return Err(self.invalid(&keys, &node.0.to_string(), Reason::Repeated));
+            }
+            nodes.push(node);
+        }
+        Ok(nodes)
     }
 
     /// Refuses `direct: always` if samples can never be read in place.
@@ -121,78 +157,13 @@ impl Check<'_> {
         let Some(tier) = tiers.iter().find(|tier| tier.direct == InPlaceMode::Always) else {
             return Ok(());
         };
-        let keys = direct_keys(tier.kind);
+        let keys = ["tiers", tier.kind.name(), "direct"];
         if verify == Verify::Always {
             return Err(self.conflict(&keys, KeyConflict::DirectUnverified));
         }
         match policy.stay(shuffle) {
             Stay::ForGood | Stay::UntilRead => Ok(()),
             Stay::Unknown => Err(self.conflict(&keys, KeyConflict::DirectUnsettled { policy })),
-        }
-    }
-
-    fn scratch(&self, typed: &ScratchFile) -> Result<TierRequest, JobError> {
-        let kind = Kind::Scratch;
-        let tier = self.tier(kind, typed.keys())?;
-        let numa_nodes = match &typed.numa_node {
-            None => Vec::new(),
-            Some(node) => {
-                let keys = ["tiers", kind.name(), "numa_node"];
-                self.numa_nodes(&keys, std::slice::from_ref(node))?
-            }
-        };
-        let tier = TierRequest { numa_nodes, ..tier };
-        match &typed.path {
-            None => Ok(tier),
-            Some(path) => self.in_directory(tier, path),
-        }
-    }
-
-    fn storage(&self, typed: &StorageFile) -> Result<TierRequest, JobError> {
-        let tier = self.tier(Kind::Storage, typed.keys())?;
-        let tier = self.in_directory(tier, &typed.path)?;
-        let keys = ["tiers", Kind::Storage.name(), "writes_per_epoch"];
-        let writes = typed.writes_per_epoch.as_ref();
-        let writes_per_epoch =
-            writes.map(|typed| self.quantity(&keys, typed, "20 GiB")).transpose()?;
-        Ok(TierRequest { writes_per_epoch, ..tier })
-    }
-
-    fn in_directory(&self, tier: TierRequest, typed: &Text) -> Result<TierRequest, JobError> {
-        let path = self.path(&["tiers", tier.kind.name(), "path"], typed)?;
-        Ok(TierRequest { path: Some(path), ..tier })
-    }
-
-    fn tier(&self, kind: Kind, typed: TierKeys<'_>) -> Result<TierRequest, JobError> {
-        let keys = ["tiers", kind.name()];
-        let below = |key| [keys[0], keys[1], key];
-        let budget = match (typed.size, typed.reserve) {
-            (Some(size), None) => Budget::Size(self.quantity(&below("size"), size, "16 GiB")?),
-            (None, Some(share)) => Budget::Reserve(self.share(&below("reserve"), share)?),
-            // A disk wears out, so its share is not chosen for the user.
-            (None, None) if kind == Kind::Storage => {
-                return Err(self.conflict(&keys, KeyConflict::NoBudget));
-            }
-            (None, None) => RESERVE,
-            (Some(_), Some(_)) => return Err(self.conflict(&keys, KeyConflict::TwoBudgets)),
-        };
-        let speed = self.speed(&below("emulate"), typed.emulate)?;
-        Ok(TierRequest { budget, speed, ..request(kind) })
-    }
-
-    fn numa_nodes(&self, keys: &[&str], typed: &[Whole]) -> Result<Vec<NumaNode>, JobError> {
-        let mut nodes = Vec::new();
-        for node in typed {
-            let node = NumaNode(self.whole(keys, *node, 0..=NUMA_NODES_MAX - 1)?);
-            if nodes.contains(&node) {
-                return Err(self.invalid(keys, &node.0.to_string(), Reason::Repeated));
-            }
-            nodes.push(node);
-        }
-        if nodes.is_empty() {
-            Err(self.conflict(keys, KeyConflict::NoNumaNodes))
-        } else {
-            Ok(nodes)
         }
     }
 
@@ -212,10 +183,6 @@ impl Check<'_> {
         }
         Ok(())
     }
-}
-
-fn direct_keys(kind: Kind) -> [&'static str; 3] {
-    ["tiers", kind.name(), "direct"]
 }
 
 /// The default of `direct`. Trainers may overwrite a copy, and many do, so main memory is copied; a copy from

@@ -1,6 +1,4 @@
-//! Checks the keys below `transform`, and the threads for it.
-
-use std::num::NonZeroU32;
+//! Checks the keys below `transform`.
 
 use tierfeed_core::retention::in_place::InPlaceMode;
 use tierfeed_dataset::{
@@ -10,15 +8,10 @@ use tierfeed_dataset::{
 use tierfeed_transform::{Container, Dtype, Pipeline, PipelineError, PipelineFile, Work};
 
 use super::Check;
-use crate::{
-    job::{
-        CachedForm, FurtherDataset, JobError, KeyConflict, Reason, Threads, TierRequest, Transform,
-        location,
-    },
-    job_file::{DatasetFile, Text, TransformFile},
+use crate::job::{
+    CachedForm, FurtherDataset, JobError, KeyConflict, Reason, TierRequest, Transform,
+    file::{DatasetFile, FurtherTransformFile, Text, TransformFile},
 };
-
-const THREADS_MAX: u32 = 1_024;
 
 impl Check<'_> {
     pub(super) fn transform(
@@ -37,23 +30,14 @@ impl Check<'_> {
                 }
             };
         };
-        let steps = transform.steps;
-        let field = transform.field.as_ref().map(|field| field.0.clone());
-        let file = PipelineFile { steps, limits: transform.limits, field, container: None };
+        let TransformFile { steps, cache, limits, field } = transform;
         let format = self.dataset(&["dataset"], dataset)?.format;
-        let pipeline = self.pipeline(&["transform"], &file, &format)?;
-        self.refuse_other_elements(&["transform"], &pipeline, dataset.dtype.as_ref())?;
+        let typed = FurtherTransformFile { steps, limits, field };
+        let pipeline = self.pipeline(&["transform"], typed, &format, dataset.dtype.as_ref())?;
         if tiers.iter().any(|tier| tier.direct == InPlaceMode::Always) {
             return Err(self.conflict(&["transform"], KeyConflict::TransformedInPlace));
         }
-        let cache = match &transform.cache {
-            None => CachedForm::Auto,
-            Some(cache) => {
-                let known = [CachedForm::Auto, CachedForm::Stored, CachedForm::Prepared];
-                let allowed = "auto, stored, prepared";
-                self.one_of(&["transform", "cache"], cache, &known, CachedForm::name, allowed)?
-            }
-        };
+        let cache = cache.unwrap_or_default();
         if cache == CachedForm::Prepared && !further.is_empty() {
             let conflict = KeyConflict::PreparedOfSeveral;
             return Err(self.conflict(&["transform", "cache"], conflict));
@@ -68,14 +52,19 @@ impl Check<'_> {
         Ok(Some(Transform { pipeline, cache }))
     }
 
-    /// The steps for the samples of a dataset, below `above`.
+    /// The steps for the samples of a dataset, below `above`. The keys of the dataset may state a `dtype`.
     pub(super) fn pipeline(
         &self,
         above: &[&str],
-        file: &PipelineFile,
+        typed: FurtherTransformFile,
         format: &Format,
+        dtype: Option<&Text>,
     ) -> Result<Pipeline, JobError> {
-        let pipeline = Pipeline::try_new(file).map_err(|error| self.wrong_step(above, error))?;
+        let FurtherTransformFile { steps, limits, field } = typed;
+        let field = field.map(|field| field.0);
+        let file = PipelineFile { steps, limits, field, container: None };
+        let pipeline = Pipeline::try_new(&file).map_err(|error| self.wrong_step(above, error))?;
+        self.refuse_other_elements(above, &pipeline, dtype)?;
         let container = container_of(format);
         let conflict = match container {
             None => of_other_samples(pipeline.work(), format),
@@ -98,7 +87,7 @@ impl Check<'_> {
     }
 
     /// Refuses steps for elements of another type than `dtype`, which the keys of the dataset state.
-    pub(super) fn refuse_other_elements(
+    fn refuse_other_elements(
         &self,
         above: &[&str],
         pipeline: &Pipeline,
@@ -120,23 +109,12 @@ impl Check<'_> {
         }
     }
 
-    pub(super) fn threads(&self, typed: Option<&Text>) -> Result<Threads, JobError> {
-        let Some(typed) = typed else { return Ok(Threads::Auto) };
-        if typed.0 == "auto" {
-            return Ok(Threads::Auto);
-        }
-        let count = typed.0.parse().ok().filter(|count| *count <= THREADS_MAX);
-        let count = count.and_then(NonZeroU32::new).map(Threads::Count);
-        let reason = Reason::NotAThreadCount { max: THREADS_MAX };
-        count.ok_or_else(|| self.invalid(&["threads"], &typed.0, reason))
-    }
-
     fn wrong_step(&self, above: &[&str], error: PipelineError) -> JobError {
         let keys: Vec<_> =
             above.iter().copied().chain(error.path.iter().map(String::as_str)).collect();
         JobError::Invalid {
             file: self.file.to_owned(),
-            line: location::line_of(self.text, &keys),
+            line: crate::yaml::location::line_of(self.text, &keys),
             key: format!("{}.{}", above.join("."), error.key()),
             value: error.value,
             reason: Reason::WrongStep(error.reason),

@@ -38,7 +38,7 @@ fn first_line_of_repeated(text: &str, said: &str) -> Option<usize> {
 }
 
 /// The line, from 1, of the value at the path `keys`, if it exists.
-pub(super) fn exact_line_of(text: &str, keys: &[&str]) -> Option<usize> {
+pub(crate) fn exact_line_of(text: &str, keys: &[&str]) -> Option<usize> {
     match (Walk { goal: Some(keys), first_line: None })
         .deserialize(serde_yaml::Deserializer::from_str(text))
     {
