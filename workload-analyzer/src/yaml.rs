@@ -95,16 +95,19 @@ fn phrase(key: &str, said: &serde_yaml::Error) -> String {
 
 /// The message about an unknown key or word, from that of the parser, which quotes it and those that it knows.
 fn with_known_words(said: &str) -> String {
-    let mut quoted = said.split('`').skip(1).step_by(2);
-    let word = quoted.next().unwrap_or_default();
-    if said.starts_with("unknown variant `") {
-        let known: Vec<_> = quoted.collect();
-        invalid(word, format_args!("expected one of {}", known.join(", ")))
-    } else if said.starts_with("unknown field `") {
-        format!("{said}{}", did_you_mean(word, quoted))
-    } else {
-        said.to_owned()
+    let words = |kind: &str| {
+        let (word, known) = said.strip_prefix(kind)?.rsplit_once("`, expected ")?;
+        Some((word, known.split('`').skip(1).step_by(2)))
+    };
+    if let Some((word, known)) = words("unknown variant `") {
+        let known: Vec<_> = known.collect();
+        return invalid(word, format_args!("expected one of {}", known.join(", ")));
     }
+    if let Some((word, known)) = words("unknown field `") {
+        return format!("{said}{}", did_you_mean(word, known));
+    }
+    // Where a word stands, the parser would take a tag too.
+    said.replace("a YAML tag starting with '!'", "a single value")
 }
 
 /// The end of a sentence about an unknown word; empty if no known word is similar.

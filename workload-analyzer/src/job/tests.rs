@@ -788,6 +788,11 @@ fn a_network_is_open_unless_the_job_says_that_it_is_private() {
         "on_error: skip\nnetwork: trusted",
         "21: network is `trusted`; expected one of open, private",
     );
+    check_line(
+        20,
+        "on_error: skip\nnetwork: [open]",
+        "21: network: invalid type: sequence, expected a single value",
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Sizes, times, rates and shares of a job file.
 
-use std::str::FromStr;
+use std::{ops::RangeInclusive, str::FromStr};
 
 use tierfeed_core::units::{self, Bytes, BytesPerSecond, Nanoseconds};
 
@@ -82,7 +82,9 @@ impl Scalar for Bytes {
     }
 }
 
-/// At least 10 % is left to other processes.
+/// The allowed shares of a tier in percent: at least 10 % is left to other processes.
+const SHARES: RangeInclusive<u8> = 1..=90;
+
 impl Scalar for Percent {
     type Reason = &'static str;
 
@@ -91,7 +93,7 @@ impl Scalar for Percent {
     fn parse(typed: &str) -> Result<Self, &'static str> {
         let number = typed.strip_suffix('%').map(str::trim_end);
         let percent = number.and_then(|number| number.parse().ok());
-        let share = percent.filter(|it| (1..=90).contains(it)).map(Self);
+        let share = percent.filter(|it| SHARES.contains(it)).map(Self);
         share.ok_or("expected a whole percentage from 1 % to 90 %")
     }
 }
