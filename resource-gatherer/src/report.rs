@@ -7,7 +7,6 @@
 mod profile;
 mod schema;
 mod store;
-mod style;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests_support;
@@ -21,8 +20,7 @@ pub(crate) use self::{profile::into_main_memory, store::write_json};
 pub use self::{
     schema::SCHEMA,
     store::{StoreError, read, write},
-    style::Style,
-    table::{COLUMNS, table},
+    table::{COLUMNS, Style, table},
 };
 pub use crate::figures::{
     Access, Bandwidth, Comparison, Conditions, Engine, Figures, LoadedLatency, LoadedPoint,
