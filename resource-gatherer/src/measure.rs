@@ -9,7 +9,6 @@ pub(crate) mod buckets;
 mod cell;
 pub mod clock;
 pub(crate) mod cold;
-pub(crate) mod conditions;
 pub(crate) mod default_directories;
 mod direct_file;
 pub mod directory;

@@ -36,7 +36,6 @@ use crate::{
     measure::{
         allotment::Allotment,
         clock::{Clock as _, SystemClock},
-        conditions,
         memory::{Pair, Part},
     },
     report::{FORMAT, Report},
@@ -136,7 +135,6 @@ pub fn probe_until(
 ) -> Result<Report, ProbeError> {
     let directories = directories(settings)?;
     let sysroot = Sysroot(&settings.sysroot);
-    let conditions = conditions::begin(sysroot);
     let inventory = Inventory::read(sysroot)?;
     let limits = settings.budget.limits();
     let previous = settings.previous.as_deref().map(Report::classification);
@@ -190,7 +188,6 @@ pub fn probe_until(
         object_stores,
         transfers,
         skipped,
-        conditions: conditions.end(sysroot),
         inventory,
     })
 }

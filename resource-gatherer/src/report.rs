@@ -23,7 +23,7 @@ pub use self::{
     table::{COLUMNS, Style, table},
 };
 pub use crate::figures::{
-    Access, Bandwidth, Comparison, Conditions, Engine, Figures, LoadedLatency, LoadedPoint,
+    Access, Bandwidth, Comparison, Engine, Figures, LoadedLatency, LoadedPoint,
     ObjectStore, Pair, Percentiles, Quality, RandomAccess, Skipped, Source, Storage, Throughput,
     Traffic, Transfer, View,
 };
@@ -51,7 +51,6 @@ pub struct Report {
     pub views: Vec<View>,
     pub comparisons: Vec<Comparison>,
     pub skipped: Vec<Skipped>,
-    pub conditions: Conditions,
     pub inventory: Inventory,
 }
 

@@ -132,7 +132,7 @@ fn a_probe_report_counts_before_a_calibration_unless_it_is_of_another_memory() {
         "format": 2, "host": inventory["host"], "tiers": tiers, "inventory": inventory,
         "numa": { "nodes": [], "latency_ns": [], "read_bytes_per_s": [] },
         "pairs": [], "storage": [], "object_stores": [], "transfers": [], "views": [],
-        "comparisons": [], "skipped": [], "conditions": { "kernel": "", "is_virtual": false },
+        "comparisons": [], "skipped": [],
     });
     let probed = fixture.path("state/tierfeed/tiers.json");
     fs::write(&probed, report.to_string()).unwrap();

@@ -118,14 +118,6 @@ pub(crate) fn median(values: &[u64]) -> Option<f64> {
     (!sorted.is_empty()).then(|| median_of_sorted(&sorted))
 }
 
-/// The least of `values` that `percent` of them do not exceed (nearest rank), or `None` if there are none.
-pub(crate) fn percentile(values: &[u64], percent: usize) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    let rank = (sorted.len() * percent).div_ceil(100).max(1);
-    sorted.get(rank - 1).copied().map(to_f64)
-}
-
 fn median_of_sorted(sorted: &[u64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 {
@@ -209,16 +201,6 @@ mod tests {
         let time = of_values(&[1, 2, 4]).unwrap();
         let rate = time.per_second(4.0);
         assert_eq!((rate.median, rate.low, rate.high, rate.best), (2e9, 1e9, 4e9, 4e9));
-    }
-
-    #[test]
-    fn a_percentile_is_the_least_value_that_so_many_do_not_exceed() {
-        let values: Vec<u64> = (1..=20).rev().collect();
-        assert_eq!(percentile(&values, 95), Some(19.0));
-        assert_eq!(percentile(&values, 96), Some(20.0));
-        assert_eq!(percentile(&values, 100), Some(20.0));
-        assert_eq!(percentile(&[7], 95), Some(7.0));
-        assert_eq!(percentile(&[], 95), None);
     }
 
     proptest::proptest! {

@@ -134,8 +134,6 @@ pub struct LoadedLatency {
     pub points: Vec<LoadedPoint>,
     /// Latency at half of the highest traffic; the figure of a tier, under reads.
     pub at_50_percent_ns: Option<f64>,
-    pub at_80_percent_ns: Option<f64>,
-    pub at_90_percent_ns: Option<f64>,
     /// The traffic at which latency is twice the idle one; `None` if it never is.
     pub knee_bytes_per_s: Option<f64>,
 }
@@ -163,7 +161,6 @@ pub struct LoadedPoint {
     /// The traffic while the latency was taken.
     pub bytes_per_s: f64,
     pub latency_ns: Estimate,
-    pub latency_p95_ns: f64,
 }
 
 /// The share of the buffers that must lie in huge pages.
@@ -179,14 +176,11 @@ mod tests {
             delay_rounds: 0,
             bytes_per_s,
             latency_ns: Estimate::stated(latency_ns),
-            latency_p95_ns: latency_ns,
         };
         let curve = LoadedLatency {
             traffic: Traffic::Read,
             points: vec![point(0.0, idle_ns), point(50e9, loaded_ns), point(100e9, 500.0)],
             at_50_percent_ns: Some(loaded_ns),
-            at_80_percent_ns: None,
-            at_90_percent_ns: None,
             knee_bytes_per_s: None,
         };
         Pair {

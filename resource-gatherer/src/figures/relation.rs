@@ -1,4 +1,4 @@
-//! Figures of several places at once: copies, views by node, rated figures; and how they were taken.
+//! Figures of several places at once: copies, views by node, rated figures; and what was left out.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,22 +53,4 @@ pub enum Source {
 pub struct Skipped {
     pub what: String,
     pub why: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Conditions {
-    pub kernel: String,
-    /// Whether a hypervisor is below it; then caches and frequencies are as the hypervisor states them.
-    pub is_virtual: bool,
-    /// `None` where the kernel has no governor.
-    pub governor: Option<String>,
-    pub boost: Option<bool>,
-    pub smt: Option<bool>,
-    pub microcode: Option<String>,
-    pub transparent_huge_pages: Option<String>,
-    pub numa_balancing: Option<bool>,
-    /// Tasks that ran or waited for a CPU, over the last minute, when the probe began.
-    pub load_1min: Option<f64>,
-    /// The share of CPU time that the hypervisor gave to others during the probe.
-    pub steal_share: Option<f64>,
 }

@@ -14,19 +14,12 @@ pub struct Storage {
     pub engine: Engine,
     pub access: Access,
     pub file_bytes: u64,
-    /// All bytes that were written to the device; never more than the budget.
-    pub written_bytes: u64,
-    pub write_budget_bytes: u64,
     /// Reads of 4 KiB at random places, one entry for each depth.
     pub random_reads: Vec<RandomAccess>,
-    /// Writes of 4 KiB at random places; empty unless asked for.
-    pub random_writes: Vec<RandomAccess>,
     /// Reads of 1 MiB in order, several in flight.
     pub sequential_read_bytes_per_s: Option<Estimate>,
     /// Writes of 1 MiB in order to blocks not written before, several in flight.
     pub sequential_write_bytes_per_s: Option<Estimate>,
-    /// The same over blocks that were written before; only measured in memory, where the rates differ.
-    pub rewrite_bytes_per_s: Option<Estimate>,
     /// One chunk from the directory into main memory, as promotion does it.
     pub chunk_read_bytes_per_s: Option<Estimate>,
     pub chunk_bytes: u64,

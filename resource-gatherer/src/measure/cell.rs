@@ -145,12 +145,6 @@ impl Cell {
         Some(Estimate { converged, contended, drifted, ..estimate })
     }
 
-    /// The least time that `percent` of the samples do not exceed, by the same samples and clock as the
-    /// estimate.
-    pub(crate) fn percentile(&self, percent: usize) -> Option<f64> {
-        estimate::percentile(&self.values(), percent)
-    }
-
     fn is_enough(&self) -> bool {
         self.all.len() >= self.rule.samples_max
             || self.is_out_of_time()
@@ -422,12 +416,6 @@ mod tests {
         }
         let estimate = cell.estimate().unwrap();
         assert!(estimate.drifted && estimate.samples == 30, "{estimate:?}");
-    }
-
-    #[test]
-    fn percentiles_are_of_the_samples_that_count() {
-        let cell = filled(RULE, |i| if i % 3 == 0 { sample(170, 100) } else { sample(100, 99) });
-        assert_eq!(cell.percentile(95), Some(100.0));
     }
 
     #[test]

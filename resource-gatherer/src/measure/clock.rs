@@ -3,12 +3,12 @@
 //! Beside the two clocks it tells what took the CPU from the thread: the kernel, which gave it to
 //! another program, and the hypervisor, which gave it to another guest.
 
-mod steal;
+use std::path::PathBuf;
 
 use nix::time::{ClockId, clock_gettime};
 use tierfeed_core::units::Nanoseconds;
 
-pub(crate) use self::steal::{Steal, is_guest, ticks};
+use crate::sysroot::{Sysroot, optional};
 
 pub trait Clock {
     /// A steady clock that is not slewed.
@@ -40,8 +40,26 @@ impl Clock for SystemClock {
 /// The clocks of the kernel, and the time that a hypervisor steals from some CPUs: those of the thread that
 /// reads them. What it steals from others shows as their share, because the kernel does not count stolen time
 /// as theirs.
+///
+/// The kernel counts stolen time in ticks of 10 ms, so one tick spoils any sample that is shorter than a
+/// second. That is as it should be: the CPU was gone for an unknown part of it.
 #[derive(Debug)]
-pub(crate) struct GuestClock(pub(crate) Steal);
+pub(crate) struct GuestClock {
+    stat: Option<PathBuf>,
+    cpus: Vec<usize>,
+}
+
+/// Ticks per second in `/proc/stat` on every architecture that Linux runs on today.
+const TICK_NS: u64 = 10_000_000;
+
+impl GuestClock {
+    /// Looks at `cpus` if this is a guest. Elsewhere nothing is stolen, and the file, which is long on a
+    /// large machine, is not read.
+    pub(crate) fn of(cpus: &[usize], sysroot: Sysroot<'_>) -> Self {
+        let stat = is_guest(sysroot).then(|| sysroot.join("proc/stat"));
+        Self { stat, cpus: cpus.to_vec() }
+    }
+}
 
 impl Clock for GuestClock {
     fn wall(&mut self) -> Nanoseconds {
@@ -53,8 +71,24 @@ impl Clock for GuestClock {
     }
 
     fn stolen(&mut self) -> Nanoseconds {
-        self.0.read()
+        let Some(text) = self.stat.as_deref().and_then(optional) else { return Nanoseconds(0) };
+        let total: u64 = self.cpus.iter().filter_map(|cpu| stolen_ticks(&text, *cpu)).sum();
+        Nanoseconds(total * TICK_NS / u64::try_from(self.cpus.len()).unwrap_or(1).max(1))
     }
+}
+
+/// The eighth number of a line of `/proc/stat`.
+fn stolen_ticks(stat: &str, cpu: usize) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} ")))?;
+    line.split_whitespace().nth(7)?.parse().ok()
+}
+
+/// Whether a hypervisor is below the kernel, as the processor or the kernel says.
+pub(crate) fn is_guest(sysroot: Sysroot<'_>) -> bool {
+    let cpuinfo = optional(&sysroot.join("proc/cpuinfo")).unwrap_or_default();
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
+        || optional(&sysroot.join("sys/hypervisor/type")).is_some()
 }
 
 fn read(clock: ClockId) -> Nanoseconds {
@@ -62,4 +96,47 @@ fn read(clock: ClockId) -> Nanoseconds {
     let seconds = u64::try_from(time.tv_sec()).expect("both clocks start at zero");
     let nanoseconds = u64::try_from(time.tv_nsec()).expect("a fraction of a second is positive");
     Nanoseconds(seconds * 1_000_000_000 + nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests_support::FakeSysroot;
+
+    const STAT: &str = "\
+cpu  10 1 2 100 3 0 4 30 0 0
+cpu0 5 1 1 50 3 0 2 10 0 0
+cpu1 5 0 1 50 0 0 2 20 0 0
+cpu10 5 0 1 50 0 0 2 70 0 0
+intr 5 0 0
+";
+
+    fn machine(flags: &str) -> FakeSysroot {
+        let machine = FakeSysroot::bare();
+        machine.write("proc/stat", STAT);
+        machine.write("proc/cpuinfo", &format!("processor: 0\nflags\t\t: fpu {flags}\n"));
+        machine
+    }
+
+    #[test]
+    fn stolen_time_is_the_average_of_the_cpus_that_are_used() {
+        let guest = machine("hypervisor");
+        let stolen = |cpus: &[usize]| GuestClock::of(cpus, Sysroot(guest.path())).stolen().0;
+        assert_eq!(stolen(&[0]), 100_000_000);
+        assert_eq!(stolen(&[0, 1]), 150_000_000);
+        assert_eq!(stolen(&[1]), 200_000_000, "cpu10 is another one");
+        assert_eq!(stolen(&[]), 0);
+    }
+
+    #[test]
+    fn without_a_hypervisor_nothing_is_stolen() {
+        let host = machine("sse2");
+        assert_eq!(GuestClock::of(&[0], Sysroot(host.path())).stolen(), Nanoseconds(0));
+    }
+
+    #[test]
+    fn a_line_without_stolen_time_says_nothing() {
+        assert_eq!(stolen_ticks("cpu0 1 2 3 4 5 6 7 8 1 2\n", 0), Some(8));
+        assert_eq!(stolen_ticks("cpu0 1 2 3\n", 0), None);
+    }
 }

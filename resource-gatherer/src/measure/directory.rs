@@ -1,9 +1,7 @@
 //! Measures a directory: random access of 4 KiB, sequential access of 1 MiB, reads of whole chunks.
 //!
 //! 1. At most [`Limits::file`] is written, each block once, into a file without a name; at most a
-//!    quarter of what is free there, and of the memory where the directory lies in memory. A RAM disk is
-//!    written a second time, because its first write pays for pages. Random writes happen only if asked
-//!    for, within a budget of their own.
+//!    quarter of what is free there, and of the memory where the directory lies in memory.
 //! 2. The blocks hold random bytes with a stamp in each 4 KiB, so that a device that compresses or
 //!    deduplicates gains nothing, and everything read was written: unwritten extents read as zeros
 //!    without I/O.
@@ -34,12 +32,12 @@ use tierfeed_core::{
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_file_io::{Engine, Kind, QueueError, io_uring_available};
+use tierfeed_file_io::{Engine, QueueError, io_uring_available};
 use tierfeed_numa_memory::capacity;
 
 pub use self::stream::Abort;
 use self::{
-    bench::{BUFFER_COUNT, Bench, RandomRate},
+    bench::{BUFFER_COUNT, Bench},
     watchdog::Failure,
 };
 pub use super::direct_file::PlaceError;
@@ -61,13 +59,8 @@ pub const RANDOM_READ_DEPTH: u32 = 32;
 
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// The most bytes of random writes of 4 KiB; none happen within zero. They wear flash out, and slow down
-    /// others who share the device.
-    pub random_writes: Bytes,
     /// `None` for [`patience`].
     pub patience: Option<Nanoseconds>,
-    /// `None` for the engine that suits the place.
-    pub engine: Option<Engine>,
     pub abort: Abort,
     pub extent: Extent,
     /// The NUMA node on which the pages of the file lie, on a RAM disk; `None` where the file system puts
@@ -180,7 +173,6 @@ struct Site {
 impl Site {
     fn measure(&self, limits: &Limits, request: &Request) -> Result<Findings, DirectoryError> {
         let medium = self.mount.as_ref().map_or(Medium::Other, |mount| mount.medium);
-        let is_memory = medium == Medium::Memory;
         let Room { total, free } = room(&self.path)?;
         let locality = request.numa_node.map_or(Locality::Anywhere, Locality::Numa);
         let len = file_len(free, (medium, locality), limits)?;
@@ -188,7 +180,7 @@ impl Site {
         let placed = request.numa_node.map(|node| file.place_on(node, len)).transpose()?;
         let access = file.access();
         let mut remarks = Vec::new();
-        let engine = request.engine.unwrap_or_else(|| engine(medium, access, &mut remarks));
+        let engine = engine(medium, access, &mut remarks);
         let is_whole = request.extent == Extent::Whole;
         let buffers = if is_whole { BUFFER_COUNT } else { READS_BUFFER_COUNT };
         let mut bench = Bench::new(file, (engine, buffers), limits.cell, request.abort.clone());
@@ -200,17 +192,14 @@ impl Site {
         if is_whole || access == Access::Buffered {
             bench.file.sync()?;
         }
-        let rewrite = if is_memory && is_whole { bench.rewrite()? } else { None };
         let sequential_read = bench.read_in_order()?;
         let chunk = chunk_len(Bytes(bench.len))?;
         let chunk_read = if is_whole { bench.read_chunks(chunk)? } else { None };
-        let random_reads = match request.extent {
-            Extent::Whole => random(&mut bench, Kind::Read, Bytes(u64::MAX))?,
-            Extent::Reads => {
-                bench.access_randomly(Kind::Read, 1, Bytes(u64::MAX))?.into_iter().collect()
-            }
-        };
-        let random_writes = random(&mut bench, Kind::Write, request.random_writes)?;
+        let depths: &[u32] = if is_whole { &[1, RANDOM_READ_DEPTH] } else { &[1] };
+        let mut random_reads = Vec::new();
+        for depth in depths {
+            random_reads.extend(bench.read_randomly(*depth)?);
+        }
         remarks.extend(self.mount.as_ref().and_then(remarks::of_mount));
         remarks.extend(remarks::of_access(access, medium));
         remarks.extend(remarks::of_engine(medium));
@@ -234,13 +223,9 @@ impl Site {
             },
             access,
             file_bytes: bench.len,
-            written_bytes: bench.written,
-            write_budget_bytes: len.0 * if is_memory { 2 } else { 1 } + request.random_writes.0,
             random_reads: random_reads.into_iter().map(|it| it.access).collect(),
-            random_writes: random_writes.into_iter().map(|it| it.access).collect(),
             sequential_read_bytes_per_s: sequential_read,
             sequential_write_bytes_per_s: sequential_write,
-            rewrite_bytes_per_s: rewrite,
             chunk_read_bytes_per_s: chunk_read,
             chunk_bytes: chunk.0,
             remarks,
@@ -260,21 +245,6 @@ fn engine(medium: Medium, access: Access, remarks: &mut Vec<String>) -> Engine {
             Engine::Threads
         }
     }
-}
-
-/// Depth 1 and [`RANDOM_READ_DEPTH`] get half of the bytes each.
-fn random(
-    bench: &mut Bench,
-    kind: Kind,
-    bytes_max: Bytes,
-) -> Result<Vec<RandomRate>, DirectoryError> {
-    let share = Bytes(bytes_max.0 / 2);
-    if share == Bytes(0) {
-        return Ok(Vec::new());
-    }
-    let alone = bench.access_randomly(kind, 1, share)?;
-    let deep = bench.access_randomly(kind, RANDOM_READ_DEPTH, share)?;
-    Ok(alone.into_iter().chain(deep).collect())
 }
 
 /// The length of the file, by invariant 1.

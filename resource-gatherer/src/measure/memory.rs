@@ -41,7 +41,7 @@ use self::measurement::Measurement;
 pub use self::single::{Request, Subject};
 use super::{
     allotment::Allotment,
-    clock::{GuestClock, Steal},
+    clock::GuestClock,
     limits::{Limits, Pairs},
 };
 use crate::{
@@ -201,7 +201,7 @@ pub(crate) fn on_first_core(
     let affinity_error = |source| MemoryError::Affinity(NumaNode(node.id), source);
     let cores = cores::of_node(node, sysroot).map_err(affinity_error)?;
     affinity::pin_current_thread(&cores[..1]).map_err(affinity_error)?;
-    let clock = GuestClock(Steal::from(&cores[..1], sysroot));
+    let clock = GuestClock::of(&cores[..1], sysroot);
     Ok((cores, clock))
 }
 

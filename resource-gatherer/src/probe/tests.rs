@@ -192,7 +192,6 @@ fn a_pair_has_every_traffic_by_every_number_of_threads_and_a_sorted_curve() {
     };
     assert!(curve.points.is_sorted_by_key(|point| point.bytes_per_s));
     assert!(curve.points.len() >= 8 && curve.points[0].generators == 0);
-    assert!(curve.points.iter().all(|it| it.latency_p95_ns >= it.latency_ns.median));
 }
 
 #[test]

@@ -88,7 +88,6 @@ mod tests {
         refuses("/views/0/tiers/0", json!([]));
         refuses("/comparisons/0/source", json!("rumour"));
         refuses("/skipped/0", json!("something"));
-        refuses("/conditions/steal_share", json!(2.0));
         refuses("/inventory/nodes", json!([]));
     }
 

@@ -3,7 +3,7 @@
 use tierfeed_core::tier::Kind;
 
 use super::{
-    Access, Bandwidth, Basis, Comparison, Conditions, Engine, FORMAT, Figures, LoadedLatency,
+    Access, Bandwidth, Basis, Comparison, Engine, FORMAT, Figures, LoadedLatency,
     LoadedPoint, Matrix, ObjectStore, Pair, Percentiles, RandomAccess, Report, Skipped, Source,
     Storage, Throughput, Tier, Traffic, Transfer, View,
 };
@@ -44,7 +44,6 @@ pub(crate) fn minimal(inventory: &Inventory) -> Report {
         views: Vec::new(),
         comparisons: Vec::new(),
         skipped: Vec::new(),
-        conditions: Conditions::default(),
         inventory: inventory.clone(),
     }
 }
@@ -86,18 +85,6 @@ pub(crate) fn full() -> Report {
             what: "random writes".to_owned(),
             why: "not asked for; they wear the device".to_owned(),
         }],
-        conditions: Conditions {
-            kernel: "6.12.117".to_owned(),
-            is_virtual: true,
-            governor: Some("performance".to_owned()),
-            boost: Some(true),
-            smt: Some(false),
-            microcode: Some("0xa101148".to_owned()),
-            transparent_huge_pages: Some("madvise".to_owned()),
-            numa_balancing: Some(false),
-            load_1min: Some(0.25),
-            steal_share: Some(0.001),
-        },
         ..minimal(&inventory)
     }
 }
@@ -236,14 +223,11 @@ fn curve(traffic: Traffic, latency_ns: f64, gb_per_s: f64) -> LoadedLatency {
         delay_rounds: 100,
         bytes_per_s: share * gb_per_s * 1e9,
         latency_ns: estimate(at(share)),
-        latency_p95_ns: at(share) * 1.2,
     });
     LoadedLatency {
         traffic,
         points: points.to_vec(),
         at_50_percent_ns: Some(at(0.5)),
-        at_80_percent_ns: Some(at(0.8)),
-        at_90_percent_ns: Some(at(0.9)),
         knee_bytes_per_s: Some(0.887 * gb_per_s * 1e9),
     }
 }
@@ -269,13 +253,9 @@ fn storage(path: &str, medium: Medium) -> Storage {
         engine: Engine::IoUring,
         access: Access::Direct,
         file_bytes: 1 << 30,
-        written_bytes: 2 << 30,
-        write_budget_bytes: 4 << 30,
         random_reads: vec![random(1, 12_100.0), random(32, 742_000.0)],
-        random_writes: Vec::new(),
         sequential_read_bytes_per_s: rate(6.8),
         sequential_write_bytes_per_s: rate(3.9),
-        rewrite_bytes_per_s: rate(4.1),
         chunk_read_bytes_per_s: rate(6.5),
         chunk_bytes: 512 << 20,
         remarks: Vec::new(),

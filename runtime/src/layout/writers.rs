@@ -95,8 +95,6 @@ pub(super) mod tests {
             "format": 2, "host": "a", "tiers": [], "numa": { "nodes": [], "latency_ns": [],
             "read_bytes_per_s": [] }, "pairs": [], "storage": [], "object_stores": [],
             "transfers": [], "views": [], "comparisons": [], "skipped": [],
-            "conditions": serde_json::to_value(
-                tierfeed_resource_gatherer::report::Conditions::default()).unwrap(),
             "inventory": serde_json::to_value(
                 tierfeed_resource_gatherer::Inventory::default()).unwrap(),
         });

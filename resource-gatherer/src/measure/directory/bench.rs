@@ -1,7 +1,6 @@
 //! The jobs that are run on the file of a directory, one after another.
 //!
-//! The order matters: the file is filled first, so that everything read was written. Random writes come
-//! last, because flash needs a while after them.
+//! The file is filled first, so that everything read was written.
 
 use std::{cell::Cell, collections::VecDeque, ops::ControlFlow};
 
@@ -38,7 +37,6 @@ pub(super) struct Bench {
     pub(super) engine: Engine,
     /// The length of the file that is written.
     pub(super) len: u64,
-    pub(super) written: u64,
     pub(super) time: Nanoseconds,
     buffers: VecDeque<AlignedBuffer>,
     random: SplitMix64,
@@ -54,32 +52,21 @@ impl Bench {
     ) -> Self {
         let mut random = SplitMix64(1);
         let buffers = random_blocks(buffers, BLOCK, &mut random);
-        Self { file, engine, len: 0, written: 0, time, buffers, random, abort }
+        Self { file, engine, len: 0, time, buffers, random, abort }
     }
 
-    /// Writes the file once, block by block, until it has `len` or the time is over.
+    /// Writes the file once, block by block, until it has `len` or the time is over; at least [`FILE_MIN`].
     pub(super) fn fill_file(&mut self, len: Bytes) -> Result<Option<Estimate>, DirectoryError> {
         self.len = len.0;
-        let (rate, written) = self.write_in_order(FILE_MIN)?;
-        self.len = written;
-        Ok(rate)
-    }
-
-    pub(super) fn rewrite(&mut self) -> Result<Option<Estimate>, DirectoryError> {
-        Ok(self.write_in_order(Bytes(0))?.0)
-    }
-
-    /// The rate, and the bytes written: up to the length of the file, at least `min`.
-    fn write_in_order(&mut self, min: Bytes) -> Result<(Option<Estimate>, u64), DirectoryError> {
         let job = Job { kind: Kind::Write, block: BLOCK, depth: SEQUENTIAL_DEPTH };
         let mut laps = self.laps();
-        let Self { file, engine, len, written, buffers, random, abort, .. } = self;
+        let Self { file, engine, buffers, random, abort, .. } = self;
         let mut stream = Stream::new(job, *engine, file, buffers, abort)?;
         let is_over = Cell::new(false);
         let mut offset = 0;
         stream.run(
             &mut |block| {
-                if offset == *len || (is_over.get() && offset >= min.0) {
+                if offset == len.0 || (is_over.get() && offset >= FILE_MIN.0) {
                     return Ok(None);
                 }
                 stamp(block, random);
@@ -95,8 +82,8 @@ impl Bench {
                 Ok(ControlFlow::Continue(()))
             },
         )?;
-        *written += offset;
-        Ok((laps.rate(), offset))
+        self.len = offset;
+        Ok(laps.rate())
     }
 
     /// Reads the file from start to end, again and again.
@@ -152,51 +139,27 @@ impl Bench {
         Ok(samples.estimate().map(|time| time.per_second(to_f64(len.0))))
     }
 
-    /// Accesses blocks of 4 KiB at random places until the rate is steady, or the time is over, or
-    /// `bytes_max` were moved; `None` if that was too early for a rate.
-    pub(super) fn access_randomly(
-        &mut self,
-        kind: Kind,
-        depth: u32,
-        bytes_max: Bytes,
-    ) -> Result<Option<RandomRate>, DirectoryError> {
-        let job = Job { kind, block: RANDOM_BLOCK, depth };
-        let Self { file, engine, len, written, time, random, abort, .. } = self;
+    /// Reads blocks of 4 KiB at random places until the rate is steady or the time is over; `None` if that
+    /// was too early for a rate.
+    pub(super) fn read_randomly(&mut self, depth: u32) -> Result<Option<RandomRate>, DirectoryError> {
+        let job = Job { kind: Kind::Read, block: RANDOM_BLOCK, depth };
+        let Self { file, engine, len, time, random, abort, .. } = self;
         let mut blocks = random_blocks(depth as usize, RANDOM_BLOCK, random);
         let mut stream = Stream::new(job, *engine, file, &mut blocks, abort)?;
-        let mut bytes = 0;
         file.forget_cache()?;
         let window = LapEnd::Time(Nanoseconds((time.0 / 20).clamp(1, WINDOW_MAX.0)));
         let rule = StopRule { half_width: HALF_WIDTH, samples_max: 1_000, ..rule(*time) };
         let mut laps = Laps::new(SystemClock.wall(), window, rule, Occupation::Settles);
         stream.run(
-            &mut |block| {
-                bytes += RANDOM_BLOCK as u64;
-                if bytes > bytes_max.0 {
-                    bytes -= RANDOM_BLOCK as u64;
-                    return Ok(None);
-                }
-                if kind == Kind::Write {
-                    stamp(block, random);
-                }
-                Ok(Some(random_offset(random, *len)))
-            },
+            &mut |_| Ok(Some(random_offset(random, *len))),
             &mut |Arrival { at, latency }| {
                 if laps.counts_last_of_lap(at, Some(latency), 1) {
                     laps.close(at);
-                    // Where the page cache takes part.
-                    match kind {
-                        Kind::Read => file.forget_cache()?,
-                        Kind::Write => file.write_through()?,
-                    }
+                    file.forget_cache()?;
                 }
                 Ok(until_enough(&laps))
             },
         )?;
-        if kind == Kind::Write {
-            *written += bytes;
-            file.sync()?;
-        }
         Ok(RandomRate::of(&laps, depth))
     }
 

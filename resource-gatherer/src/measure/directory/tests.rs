@@ -63,7 +63,7 @@ fn the_whole_file_is_written_and_repeats_nowhere() {
     let mut bench = bench(&directory, Nanoseconds(u64::MAX));
     let len = 80 * MIB;
     assert!(bench.fill_file(Bytes(len)).unwrap().is_some());
-    assert_eq!((bench.len, bench.written), (len, len));
+    assert_eq!(bench.len, len);
     let file = bench.file.shared();
     assert_eq!(file.metadata().unwrap().len(), len);
     let mut pages = BTreeSet::new();
@@ -87,15 +87,11 @@ fn writing_ends_with_the_time_but_not_before_the_least_file() {
 #[test]
 fn everything_is_measured_within_the_budget_and_no_name_appears() {
     let directory = tempfile::tempdir().unwrap();
-    for (medium, factor) in [(Medium::SolidState, 1), (Medium::Memory, 2)] {
-        let request = Request { random_writes: Bytes::mib(1), ..Request::default() };
-        let found = site(directory.path(), medium).measure(&limits(FILE_MIN), &request).unwrap();
+    for medium in [Medium::SolidState, Medium::Memory] {
+        let site = site(directory.path(), medium);
+        let found = site.measure(&limits(FILE_MIN), &Request::default()).unwrap();
         let storage = &found.storage;
         assert_eq!(storage.file_bytes, FILE_MIN.0);
-        assert_eq!(storage.write_budget_bytes, FILE_MIN.0 * factor + MIB);
-        assert!(storage.written_bytes > FILE_MIN.0 * factor, "random writes are counted");
-        assert!(storage.written_bytes <= storage.write_budget_bytes);
-        assert_eq!(storage.rewrite_bytes_per_s.is_some(), medium == Medium::Memory);
         let depths: Vec<u32> = storage.random_reads.iter().map(|it| it.depth).collect();
         assert_eq!(depths, [1, RANDOM_READ_DEPTH]);
         let figures = found.figures;
@@ -116,15 +112,6 @@ fn everything_is_measured_within_the_budget_and_no_name_appears() {
 }
 
 #[test]
-fn nothing_is_written_at_random_unless_asked_for() {
-    let directory = tempfile::tempdir().unwrap();
-    let site = site(directory.path(), Medium::SolidState);
-    let found = site.measure(&limits(FILE_MIN), &Request::default()).unwrap();
-    assert_eq!(found.storage.written_bytes, FILE_MIN.0);
-    assert!(found.storage.random_writes.is_empty());
-}
-
-#[test]
 fn both_engines_measure_the_same_figures() {
     let directory = tempfile::tempdir().unwrap();
     for engine in [Engine::Threads, Engine::best()] {
@@ -133,7 +120,7 @@ fn both_engines_measure_the_same_figures() {
         bench.fill_file(Bytes::mib(8)).unwrap();
         assert!(bench.read_in_order().unwrap().is_some());
         assert!(bench.read_chunks(Bytes::mib(4)).unwrap().is_some());
-        let settled = bench.access_randomly(Kind::Read, 4, Bytes(u64::MAX)).unwrap().unwrap();
+        let settled = bench.read_randomly(4).unwrap().unwrap();
         assert!(settled.access.iops.low > 0.0 && settled.access.latency.samples > 0);
     }
 }
@@ -145,7 +132,7 @@ fn a_read_behind_the_end_is_an_error() {
     bench.fill_file(Bytes::mib(8)).unwrap();
     bench.len = 1 << 40;
     for depth in [1, 32] {
-        let error = bench.access_randomly(Kind::Read, depth, Bytes(u64::MAX)).unwrap_err();
+        let error = bench.read_randomly(depth).unwrap_err();
         let DirectoryError::Io(error) = error else { panic!("{error}") };
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }

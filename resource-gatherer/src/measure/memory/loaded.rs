@@ -129,7 +129,6 @@ fn point(
         delay_rounds: load.delay_rounds,
         bytes_per_s: to_tenths(bytes * 1e9 / to_f64(watched_ns.max(1))),
         latency_ns: cell.estimate()?.divided_by(hops).rounded(),
-        latency_p95_ns: to_tenths(cell.percentile(95)? / hops),
     })
 }
 
@@ -170,14 +169,11 @@ fn summary(traffic: Traffic, mut points: Vec<LoadedPoint>) -> LoadedLatency {
     let curve = LoadedLatency {
         traffic,
         at_50_percent_ns: None,
-        at_80_percent_ns: None,
-        at_90_percent_ns: None,
         knee_bytes_per_s: knee(&points, 2.0 * idle_ns).map(to_tenths),
         points,
     };
-    let at = |share| curve.latency_at(share).map(|latency| to_tenths(latency.median));
-    let [at_50_percent_ns, at_80_percent_ns, at_90_percent_ns] = [0.5, 0.8, 0.9].map(at);
-    LoadedLatency { at_50_percent_ns, at_80_percent_ns, at_90_percent_ns, ..curve }
+    let at_50_percent_ns = curve.latency_at(0.5).map(|latency| to_tenths(latency.median));
+    LoadedLatency { at_50_percent_ns, ..curve }
 }
 
 /// The traffic at which latency first reaches `limit_ns`, interpolated between two points.
@@ -201,7 +197,6 @@ mod tests {
             delay_rounds: 0,
             bytes_per_s,
             latency_ns: Estimate { samples: 10, converged: true, ..Estimate::stated(latency_ns) },
-            latency_p95_ns: latency_ns,
         }
     }
 
@@ -210,8 +205,7 @@ mod tests {
         let points = vec![at(0.0, 100.0), at(40e9, 120.0), at(80e9, 180.0), at(100e9, 500.0)];
         let curve = summary(Traffic::Read, points);
         assert_eq!(curve.at_50_percent_ns, Some(135.0));
-        assert_eq!(curve.at_80_percent_ns, Some(180.0));
-        assert_eq!(curve.at_90_percent_ns, Some(340.0));
+        assert_eq!(curve.latency_at(0.9).map(|it| it.median), Some(340.0));
         assert_eq!(curve.knee_bytes_per_s, Some(81.25e9));
     }
 
