@@ -1,24 +1,80 @@
 //! Says what of this node tierfeed can use, what not, and the exact fix.
 //!
-//! [`facts`] looks and tries, [`diagnose`] judges: a pure function, so that machines in every bad state
-//! are a few lines in a test. A finding that is not all right says what tierfeed does then; a fix is a
-//! command or a setting, never advice to read something.
+//! [`Facts::gather`] looks and tries, [`diagnose`] judges: a pure function, so that machines in every bad
+//! state are a few lines in a test. Each file below does both for one subject. A finding that is not all
+//! right says what tierfeed does then; a fix is a command or a setting, never advice to read something.
 
+mod attempts;
 mod calls;
 mod cold;
 mod cxl;
-pub mod facts;
+mod directories;
+mod facts;
 mod host;
 mod limits;
 mod memory;
-mod storage;
 #[cfg(test)]
 mod tests;
 mod transforms;
 
-use serde::Serialize;
+use std::collections::BTreeMap;
 
-pub use self::facts::Facts;
+use serde::Serialize;
+use tierfeed_core::units::Bytes;
+pub use tierfeed_numa_memory::policy_probe::Call;
+
+pub use self::{
+    attempts::{Attempt, Rings},
+    cold::ColdFiles,
+    directories::{Directory, SocketFolder},
+    limits::Limit,
+    memory::Pool,
+    transforms::TransformWorker,
+};
+use crate::inventory::Inventory;
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Facts {
+    pub inventory: Inventory,
+    /// The version of the kernel, for instance `6.12.0`.
+    pub kernel: String,
+    pub in_container: bool,
+    /// The bits of `CapEff`; `None` if `/proc` does not say.
+    pub capabilities: Option<u64>,
+    pub calls: BTreeMap<Call, Attempt>,
+    pub memfd: Attempt,
+    pub pidfd: Attempt,
+    pub rings: Rings,
+    pub locked_memory: Limit,
+    pub open_files: Limit,
+    /// The chosen word of `transparent_hugepage/enabled`.
+    pub huge_pages: Option<String>,
+    /// The chosen word of `transparent_hugepage/shmem_enabled`.
+    pub huge_pages_shared: Option<String>,
+    pub huge_page_pools: Vec<Pool>,
+    pub swap: Bytes,
+    /// Whether the kernel counts stalled time (PSI).
+    pub counts_pressure: bool,
+    /// `None` if it was not tried.
+    pub transform_worker: Option<TransformWorker>,
+    /// The value of `vm.overcommit_memory`.
+    pub overcommit: Option<u64>,
+    /// The value of `vm.memfd_noexec`, `None` before Linux 6.3.
+    pub memfd_noexec: Option<u64>,
+    /// The kernel's current clock source.
+    pub clock: Option<String>,
+    pub cpus_online: usize,
+    pub has_hwloc: bool,
+    /// The RAM disk for the scratch tier; `None` if there is no such directory.
+    pub scratch: Option<Directory>,
+    /// The directory for storage tiers and temporary files.
+    pub storage: Option<Directory>,
+    /// The ways to read files of datasets: those of the paths that were asked for, else of the storage
+    /// directory.
+    pub cold: Vec<ColdFiles>,
+    /// The folder for sockets whose path would be too long.
+    pub sockets: Option<SocketFolder>,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -84,27 +140,16 @@ impl FixPlace {
 
 impl Finding {
     fn ok(subject: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            subject,
-            state: State::Ok,
-            found: found.into(),
-            consequence: None,
-            fixes: Vec::new(),
-        }
+        let (found, fixes) = (found.into(), Vec::new());
+        Self { subject, state: State::Ok, found, consequence: None, fixes }
     }
 
-    fn degraded(
-        subject: &'static str,
-        found: impl Into<String>,
-        consequence: &'static str,
-    ) -> Self {
-        let state = State::Degraded;
-        Self { state, consequence: Some(consequence), ..Self::ok(subject, found) }
+    fn degraded(self, consequence: &'static str) -> Self {
+        Self { state: State::Degraded, consequence: Some(consequence), ..self }
     }
 
-    fn missing(subject: &'static str, found: impl Into<String>, consequence: &'static str) -> Self {
-        let state = State::Missing;
-        Self { state, consequence: Some(consequence), ..Self::ok(subject, found) }
+    fn missing(self, consequence: &'static str) -> Self {
+        Self { state: State::Missing, consequence: Some(consequence), ..self }
     }
 
     fn fix(mut self, place: FixPlace, setting: impl Into<String>) -> Self {
@@ -126,18 +171,15 @@ impl Finding {
 /// Judges all subjects, in an order for people.
 #[must_use]
 pub fn diagnose(facts: &Facts) -> Vec<Finding> {
-    [
+    let subjects = [
         memory::findings(facts),
         cxl::findings(facts),
         calls::findings(facts),
         limits::findings(facts),
-        storage::findings(facts),
+        directories::findings(facts),
         cold::findings(facts),
         transforms::findings(facts),
         host::findings(facts),
-    ]
-    .into_iter()
-    .flatten()
-    .map(|finding| finding.for_where(facts))
-    .collect()
+    ];
+    subjects.into_iter().flatten().map(|finding| finding.for_where(facts)).collect()
 }

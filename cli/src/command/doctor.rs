@@ -8,7 +8,7 @@ use serde::Serialize;
 use tierfeed_prefetcher::transforms::auto_threads;
 use tierfeed_resource_gatherer::{
     Sysroot,
-    doctor::{self, Facts, Finding, State, facts::TransformWorker},
+    doctor::{self, Facts, Finding, State, TransformWorker},
     report::Style,
 };
 use tierfeed_transform::{

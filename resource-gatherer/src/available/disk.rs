@@ -1,6 +1,9 @@
 //! Asks how much a directory can still take.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -28,10 +31,16 @@ impl DiskSpace {
     /// file system refuses to tell. Waits for as long as the file system takes to answer.
     #[must_use]
     pub fn read(path: &Path) -> Option<Self> {
-        let above = |path: &Path| path.ancestors().find_map(|place| statvfs(place).ok());
-        let status = above(path).or_else(|| statvfs(".").ok().filter(|_| path.is_relative()))?;
+        let above = path.ancestors().find_map(|place| Self::at(place).ok());
+        let here = || Self::at(Path::new(".")).ok().filter(|_| path.is_relative());
+        Some(Self { path: path.to_owned(), ..above.or_else(here)? })
+    }
+
+    /// The room of the directory `path`.
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        let status = statvfs(path)?;
         let bytes = |blocks: u64| Bytes(blocks.saturating_mul(status.fragment_size()));
-        Some(Self {
+        Ok(Self {
             path: path.to_owned(),
             free: bytes(status.blocks_available()),
             total: bytes(status.blocks()),

@@ -18,15 +18,10 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 
 fn nodes(inventory: &Inventory) -> Finding {
     const SUBJECT: &str = "CXL memory";
-    let far = inventory
-        .nodes
-        .iter()
-        .filter(|node| node.memory_total_bytes > 0 && node.tier_kind() == Some(Kind::CxlMemory));
-    let words: Vec<_> = far.map(node_and_size).collect();
-    if words.is_empty() {
-        return Finding::ok(SUBJECT, "none; a job may play it (tiers.cxl-memory.emulate)");
+    match named(inventory, |node| node.tier_kind() == Some(Kind::CxlMemory)) {
+        Some(nodes) => Finding::ok(SUBJECT, nodes),
+        None => Finding::ok(SUBJECT, "none; a job may play it (tiers.cxl-memory.emulate)"),
     }
-    Finding::ok(SUBJECT, words.join(", "))
 }
 
 fn node_and_size(node: &Node) -> String {
@@ -35,10 +30,15 @@ fn node_and_size(node: &Node) -> String {
 
 /// Memory that belongs to the models in training.
 fn of_gpus(inventory: &Inventory) -> Option<Finding> {
-    let gpus = inventory.nodes.iter().filter(|node| node.is_gpu() && node.memory_total_bytes > 0);
-    let words: Vec<_> = gpus.map(node_and_size).collect();
-    let found = format!("{}, never a tier", words.join(", "));
-    (!words.is_empty()).then(|| Finding::ok("memory of GPUs", found))
+    let nodes = named(inventory, Node::is_gpu)?;
+    Some(Finding::ok("memory of GPUs", format!("{nodes}, never a tier")))
+}
+
+/// The nodes with memory that are `such`; `None` if there are none.
+fn named(inventory: &Inventory, such: impl Fn(&Node) -> bool) -> Option<String> {
+    let nodes = inventory.nodes.iter().filter(|node| node.memory_total_bytes > 0 && such(node));
+    let words: Vec<_> = nodes.map(node_and_size).collect();
+    (!words.is_empty()).then(|| words.join(", "))
 }
 
 fn unknown(node: &Node) -> Option<Finding> {
@@ -49,10 +49,9 @@ fn unknown(node: &Node) -> Option<Finding> {
         "{} has no CPUs, and neither DAX, CXL nor HMAT says what it is",
         node_and_size(node)
     );
-    let finding =
-        Finding::degraded("memory of an unknown kind", found, "no job uses it without its number");
     let fix = format!("tiers: {{ cxl-memory: {{ numa_nodes: [{}] }} }}", node.id);
-    Some(finding.fix(FixPlace::Job, fix))
+    let finding = Finding::ok("memory of an unknown kind", found);
+    Some(finding.degraded("no job uses it without its number").fix(FixPlace::Job, fix))
 }
 
 /// Memory devices that no region uses, so they are not yet ordinary memory.
@@ -67,30 +66,24 @@ fn without_region(inventory: &Inventory) -> Option<Finding> {
     let size = idle.iter().filter_map(|memory| memory.ram_bytes).fold(0, u64::saturating_add);
     let window = cxl.windows.iter().find(|window| window.takes_ram);
     let window = window.map_or("decoder0.0", |window| window.name.as_str());
-    let finding = Finding::missing(
-        "CXL devices without a region",
-        format!("{} with {}", names.join(", "), Bytes(size)),
-        "this memory is neither a node nor a tier",
-    );
-    Some(
-        finding
-            .fix(FixPlace::Host, format!("cxl create-region -m -t ram -d {window} {}", first.name)),
-    )
+    let found = format!("{} with {}", names.join(", "), Bytes(size));
+    let fix = format!("cxl create-region -m -t ram -d {window} {}", first.name);
+    let finding = Finding::ok("CXL devices without a region", found);
+    Some(finding.missing("this memory is neither a node nor a tier").fix(FixPlace::Host, fix))
 }
 
 /// A device that programs may map, but that is not ordinary memory.
 fn unbound(inventory: &Inventory, device: &DaxDevice) -> Option<Finding> {
-    const SUBJECT: &str = "DAX devices";
     let name = &device.name;
-    let size = Bytes(device.size_bytes.unwrap_or(0));
+    let finding = |found: &str| {
+        let size = Bytes(device.size_bytes.unwrap_or(0));
+        Finding::ok("DAX devices", format!("{name} ({size}) {found}"))
+    };
     if !device.is_system_memory() {
         let driver = device.driver.as_deref().unwrap_or("no driver");
-        let finding = Finding::missing(
-            SUBJECT,
-            format!("{name} ({size}) is bound to {driver}, not to kmem"),
-            "this memory is neither a node nor a tier",
-        );
         let fix = format!("daxctl reconfigure-device --mode=system-ram --no-movable {name}");
+        let finding = finding(&format!("is bound to {driver}, not to kmem"))
+            .missing("this memory is neither a node nor a tier");
         return Some(finding.fix(FixPlace::Host, fix));
     }
     let target = device.target_node?;
@@ -98,11 +91,8 @@ fn unbound(inventory: &Inventory, device: &DaxDevice) -> Option<Finding> {
     if inventory.nodes.iter().any(has_memory) {
         return None;
     }
-    let finding = Finding::missing(
-        SUBJECT,
-        format!("{name} ({size}) belongs to kmem, but node {target} has no memory"),
-        "its blocks are offline, so this memory is neither a node nor a tier",
-    );
+    let finding = finding(&format!("belongs to kmem, but node {target} has no memory"))
+        .missing("its blocks are offline, so this memory is neither a node nor a tier");
     Some(finding.fix(FixPlace::Host, format!("daxctl online-memory --no-movable {name}")))
 }
 
@@ -111,9 +101,8 @@ fn movable(inventory: &Inventory, node: &Node) -> Option<Finding> {
     if !node.cpus.is_empty() || node.memory_total_bytes == 0 {
         return None;
     }
-    let finding = Finding::degraded(
-        "movable memory",
-        format!("{percent} % of node {} take movable pages only", node.id),
+    let found = format!("{percent} % of node {} take movable pages only", node.id);
+    let finding = Finding::ok("movable memory", found).degraded(
         "memory there cannot be registered with a GPU or network card, and the kernel uses it last",
     );
     let device = inventory.dax.iter().find(|device| device.target_node == Some(node.id));

@@ -3,96 +3,18 @@
 //! What stands in files is read below a sysroot; what only trying tells is tried on the machine that
 //! the process runs on, with memory and files of its own that are gone afterwards.
 
-mod attempts;
-mod cold;
-mod places;
-
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use tierfeed_core::units::Bytes;
 
-pub use self::{
-    attempts::{Attempt, Rings},
-    cold::ColdFiles,
-    places::{Directory, SocketFolder},
+use super::{
+    Attempt, Call, ColdFiles, Directory, Facts, Limit, Pool, SocketFolder, TransformWorker,
+    attempts::Tried, memory,
 };
 use crate::{
     inventory::{CgroupMemory, Inventory, mount},
-    sysroot::{ReadError, Sysroot, entries, numbered_entries, optional, optional_number},
+    sysroot::{ReadError, Sysroot, numbered_entries, optional, optional_number},
 };
-pub use tierfeed_numa_memory::policy_probe::Call;
-
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Facts {
-    pub inventory: Inventory,
-    /// The version of the kernel, for instance `6.12.0`.
-    pub kernel: String,
-    pub in_container: bool,
-    /// The bits of `CapEff`; `None` if `/proc` does not say.
-    pub capabilities: Option<u64>,
-    /// Whether a seccomp filter watches this process.
-    pub is_filtered: Option<bool>,
-    pub calls: BTreeMap<Call, Attempt>,
-    pub memfd: Attempt,
-    pub pidfd: Attempt,
-    pub rings: Rings,
-    pub locked_memory: Limit,
-    pub open_files: Limit,
-    /// The chosen word of `transparent_hugepage/enabled`.
-    pub huge_pages: Option<String>,
-    /// The chosen word of `transparent_hugepage/shmem_enabled`.
-    pub huge_pages_shared: Option<String>,
-    pub huge_page_pools: Vec<Pool>,
-    pub swap: Bytes,
-    /// Whether the kernel counts stalled time (PSI).
-    pub counts_pressure: bool,
-    /// `None` if it was not tried.
-    pub transform_worker: Option<TransformWorker>,
-    /// The value of `vm.overcommit_memory`.
-    pub overcommit: Option<u64>,
-    /// The value of `vm.memfd_noexec`, `None` before Linux 6.3.
-    pub memfd_noexec: Option<u64>,
-    /// The kernel's current clock source.
-    pub clock: Option<String>,
-    pub cpus_online: usize,
-    pub has_hwloc: bool,
-    /// The RAM disk for the scratch tier; `None` if there is no such directory.
-    pub scratch: Option<Directory>,
-    /// The directory for storage tiers and temporary files.
-    pub storage: Option<Directory>,
-    /// The ways to read files of datasets: those of the paths that were asked for, else of the storage
-    /// directory.
-    pub cold: Vec<ColdFiles>,
-    /// The folder for sockets whose path would be too long.
-    pub sockets: Option<SocketFolder>,
-}
-
-/// `None` is unlimited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Limit {
-    pub soft: Option<u64>,
-    pub hard: Option<u64>,
-}
-
-/// Huge pages that only `hugetlbfs` uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pool {
-    pub page: Bytes,
-    pub pages: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TransformWorker {
-    /// Whether it started and made a row of an image, or why not.
-    pub made_row: Result<(), String>,
-    /// Whether the kernel can close files and connections to it.
-    pub has_landlock: bool,
-    /// Workers that an agent with one trainer starts unless the job says another number.
-    pub threads: usize,
-}
 
 impl Facts {
     /// Looks below `sysroot`, and makes attempts only where that is this machine.
@@ -109,24 +31,23 @@ impl Facts {
             let path = Path::new("sys/kernel/mm/transparent_hugepage").join(name);
             chosen(&optional(&sysroot.join(path))?)
         };
-        let tried = attempts::Tried::on(sysroot, &inventory);
+        let tried = Tried::on(sysroot, &inventory);
         Ok(Self {
             transform_worker: None,
             kernel: optional(&sysroot.join("proc/sys/kernel/osrelease")).unwrap_or_default(),
             in_container: in_container(sysroot),
             capabilities: status_field(&status, "CapEff:")
                 .and_then(|digits| u64::from_str_radix(digits, 16).ok()),
-            is_filtered: status_field(&status, "Seccomp:").map(|mode| mode != "0"),
             calls: tried.calls,
             memfd: tried.memfd,
             pidfd: tried.pidfd,
             rings: tried.rings,
-            locked_memory: limit(&limits, "Max locked memory"),
-            open_files: limit(&limits, "Max open files"),
+            locked_memory: Limit::parse(&limits, "Max locked memory"),
+            open_files: Limit::parse(&limits, "Max open files"),
             huge_pages: huge("enabled"),
             huge_pages_shared: huge("shmem_enabled"),
-            huge_page_pools: pools(sysroot),
-            swap: swap(sysroot),
+            huge_page_pools: Pool::read_all(sysroot),
+            swap: memory::swap_of(sysroot),
             counts_pressure: sysroot.join("proc/pressure/memory").exists(),
             overcommit: number("proc/sys/vm/overcommit_memory"),
             memfd_noexec: number("proc/sys/vm/memfd_noexec"),
@@ -194,33 +115,6 @@ fn status_field<'text>(status: &'text str, name: &str) -> Option<&'text str> {
     status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// A line such as `Max open files            1024                 524288               files`.
-fn limit(limits: &str, name: &str) -> Limit {
-    let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-    let mut values = line.split_whitespace().map(|word| word.parse().ok());
-    Limit { soft: values.next().flatten(), hard: values.next().flatten() }
-}
-
-fn pools(sysroot: Sysroot<'_>) -> Vec<Pool> {
-    let root = sysroot.join("sys/kernel/mm/hugepages");
-    let sizes = entries(&root).into_iter().filter_map(|name| {
-        let kibibytes: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
-        let pages = optional_number(&root.join(&name).join("nr_hugepages"))?;
-        Some(Pool { page: Bytes(kibibytes << 10), pages })
-    });
-    sizes.filter(|pool| pool.pages > 0).collect()
-}
-
-/// A line such as `/swapfile  file  2097148  0  -2`, in KiB, below a line of titles.
-fn swap(sysroot: Sysroot<'_>) -> Bytes {
-    let text = optional(&sysroot.join("proc/swaps")).unwrap_or_default();
-    let sizes = text.lines().skip(1).filter_map(|line| {
-        let kibibytes: u64 = line.split_whitespace().nth(2)?.parse().ok()?;
-        kibibytes.checked_mul(1024)
-    });
-    Bytes(sizes.fold(0, u64::saturating_add))
-}
-
 /// Engines leave a file or name the group; there is no official sign.
 fn in_container(sysroot: Sysroot<'_>) -> bool {
     let has_file =
@@ -238,8 +132,10 @@ fn in_container(sysroot: Sysroot<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::tests_support::FakeSysroot;
+    use crate::{doctor::Rings, tests_support::FakeSysroot};
 
     #[test]
     fn files_of_a_machine_become_facts() {
@@ -268,7 +164,7 @@ mod tests {
         }
         let facts = Facts::gather(Sysroot(machine.path())).unwrap();
         assert_eq!(facts.kernel, "6.12.9");
-        assert!(facts.in_container && facts.is_filtered == Some(true) && facts.counts_pressure);
+        assert!(facts.in_container && facts.counts_pressure);
         assert!(facts.has_capability(23) && facts.has_capability(14) && !facts.has_capability(21));
         assert_eq!(facts.open_files, Limit { soft: Some(1024), hard: Some(524_288) });
         assert_eq!(facts.locked_memory, Limit { soft: Some(8 << 20), hard: None });

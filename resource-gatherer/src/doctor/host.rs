@@ -11,21 +11,20 @@ const FAST_CLOCKS: [&str; 5] =
     ["tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page", "riscv_clocksource"];
 
 fn clock(facts: &Facts) -> Finding {
-    const SUBJECT: &str = "clock";
-    match facts.clock.as_deref() {
-        None => Finding::ok(SUBJECT, "unknown"),
-        Some(name) if FAST_CLOCKS.contains(&name) => Finding::ok(SUBJECT, name),
-        Some(name) => Finding::degraded(
-            SUBJECT,
-            name,
+    let name = facts.clock.as_deref();
+    let finding = Finding::ok("clock", name.unwrap_or("unknown"));
+    if name.is_none_or(|name| FAST_CLOCKS.contains(&name)) {
+        return finding;
+    }
+    finding
+        .degraded(
             "each look at the clock is a system call of about 1 us, which blurs short measurements",
         )
         .fix(
             FixPlace::Host,
             "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
         )
-        .fix(FixPlace::Boot, "tsc=reliable clocksource=tsc"),
-    }
+        .fix(FixPlace::Boot, "tsc=reliable clocksource=tsc")
 }
 
 /// No fix: figures of a guest are right for the guest.
@@ -34,9 +33,7 @@ fn hypervisor(facts: &Facts) -> Finding {
     match facts.inventory.processor.is_virtual {
         None => Finding::ok(SUBJECT, "unknown"),
         Some(false) => Finding::ok(SUBJECT, "none"),
-        Some(true) => Finding::degraded(
-            SUBJECT,
-            "below this kernel",
+        Some(true) => Finding::ok(SUBJECT, "below this kernel").degraded(
             "caches, distances and frequencies are as it states them; stolen time is watched, and \
              figures that it spoils are flagged",
         ),
@@ -48,13 +45,10 @@ fn topology(facts: &Facts) -> Finding {
     if facts.has_hwloc {
         return Finding::ok(SUBJECT, "built in");
     }
-    Finding::degraded(
-        SUBJECT,
-        "not built in",
-        "the topology comes from sysfs alone, and is not compared with hwloc's",
-    )
-    .fix(
-        FixPlace::Build,
-        "apt-get install libhwloc-dev libudev-dev && cargo build --features hwloc",
-    )
+    Finding::ok(SUBJECT, "not built in")
+        .degraded("the topology comes from sysfs alone, and is not compared with hwloc's")
+        .fix(
+            FixPlace::Build,
+            "apt-get install libhwloc-dev libudev-dev && cargo build --features hwloc",
+        )
 }

@@ -2,7 +2,23 @@
 
 use tierfeed_core::units::Bytes;
 
-use super::{Facts, Finding, FixPlace, facts::Limit};
+use super::{Facts, Finding, FixPlace};
+
+/// `None` is unlimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limit {
+    pub soft: Option<u64>,
+    pub hard: Option<u64>,
+}
+
+impl Limit {
+    /// A line such as `Max open files            1024                 524288               files`.
+    pub(super) fn parse(limits: &str, name: &str) -> Self {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        let mut values = line.split_whitespace().map(|word| word.parse().ok());
+        Self { soft: values.next().flatten(), hard: values.next().flatten() }
+    }
+}
 
 /// `CAP_IPC_LOCK` of `linux/capability.h`: its holder may lock what it likes.
 const IPC_LOCK: u32 = 14;
@@ -18,28 +34,26 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 }
 
 fn locked_memory(facts: &Facts) -> Finding {
-    const SUBJECT: &str = "locked memory";
     let Limit { soft, hard } = facts.locked_memory;
-    let found = match soft {
+    let is_lifted = facts.has_capability(IPC_LOCK);
+    let mut found = match soft {
         None => "RLIMIT_MEMLOCK is unlimited".to_owned(),
         Some(soft) => format!("RLIMIT_MEMLOCK is {}, at most {}", Bytes(soft), of_bytes(hard)),
     };
-    if facts.has_capability(IPC_LOCK) {
-        return Finding::ok(SUBJECT, format!("{found}; CAP_IPC_LOCK lifts it"));
+    if is_lifted {
+        found += "; CAP_IPC_LOCK lifts it";
     }
-    if soft.is_none_or(|soft| soft >= CHUNK.0) {
-        return Finding::ok(SUBJECT, found);
+    let mut finding = Finding::ok("locked memory", found);
+    if is_lifted || soft.is_none_or(|soft| soft >= CHUNK.0) {
+        return finding;
     }
-    let finding = Finding::degraded(
-        SUBJECT,
-        found,
+    finding = finding.degraded(
         "what should stay in memory is touched again and again instead of locked, and may be swapped; \
          rings read into memory that is not registered",
     );
-    let finding = match hard {
-        None => finding.fix(FixPlace::Shell, "ulimit -l unlimited"),
-        Some(_) => finding,
-    };
+    if hard.is_none() {
+        finding = finding.fix(FixPlace::Shell, "ulimit -l unlimited");
+    }
     finding
         .fix(FixPlace::Host, "echo '* - memlock unlimited' > /etc/security/limits.d/tierfeed.conf")
         .fix(FixPlace::Systemd, "LimitMEMLOCK=infinity")
@@ -47,7 +61,6 @@ fn locked_memory(facts: &Facts) -> Finding {
 }
 
 fn open_files(facts: &Facts) -> Finding {
-    const SUBJECT: &str = "open files";
     let Limit { soft, hard } = facts.open_files;
     let found = match soft {
         None => "RLIMIT_NOFILE is unlimited".to_owned(),
@@ -56,11 +69,13 @@ fn open_files(facts: &Facts) -> Finding {
             format!("RLIMIT_NOFILE is {soft}, which the agent raises to {most}")
         }
     };
+    let finding = Finding::ok("open files", found);
     // The agent raises the soft limit itself.
     if soft.is_none() || hard.is_none_or(|hard| hard >= OPEN_FILES) {
-        return Finding::ok(SUBJECT, found);
+        return finding;
     }
-    Finding::degraded(SUBJECT, found, "with many ranks the agent cannot accept all trainers")
+    finding
+        .degraded("with many ranks the agent cannot accept all trainers")
         .fix(FixPlace::Host, "echo '* - nofile 65536' > /etc/security/limits.d/tierfeed.conf")
         .fix(FixPlace::Systemd, "LimitNOFILE=65536")
         .fix(FixPlace::Container, "--ulimit nofile=65536")
@@ -76,32 +91,30 @@ fn nodes_allowed(facts: &Facts) -> Finding {
         return Finding::ok(SUBJECT, format!("all nodes with memory: {}", list(&allowed)));
     }
     let all = list(&[allowed.as_slice(), denied.as_slice()].concat());
-    Finding::degraded(
-        SUBJECT,
-        format!("the cpuset allows memory of {}, not of {}", list(&allowed), list(&denied)),
-        "the other nodes are listed but neither measured nor used as tiers",
-    )
-    .fix(FixPlace::Container, format!("--cpuset-mems {all}"))
-    .fix(FixPlace::Systemd, format!("AllowedMemoryNodes={all}"))
-    .fix(FixPlace::Slurm, "--exclusive --mem=0")
+    let found =
+        format!("the cpuset allows memory of {}, not of {}", list(&allowed), list(&denied));
+    Finding::ok(SUBJECT, found)
+        .degraded("the other nodes are listed but neither measured nor used as tiers")
+        .fix(FixPlace::Container, format!("--cpuset-mems {all}"))
+        .fix(FixPlace::Systemd, format!("AllowedMemoryNodes={all}"))
+        .fix(FixPlace::Slurm, "--exclusive --mem=0")
 }
 
 fn cpus_allowed(facts: &Facts) -> Finding {
-    const SUBJECT: &str = "CPUs allowed";
     let online = facts.cpus_online;
     let allowed = facts.inventory.allowed.cpus.as_ref().map_or(online, Vec::len).min(online);
-    let (found, last) = (format!("{allowed} of {online}"), online.saturating_sub(1));
+    let last = online.saturating_sub(1);
+    let finding = Finding::ok("CPUs allowed", format!("{allowed} of {online}"));
     if allowed == online {
-        return Finding::ok(SUBJECT, found);
+        return finding;
     }
-    Finding::degraded(
-        SUBJECT,
-        found,
-        "copies are not pinned to the CPUs that are denied, and bandwidth is that of the others",
-    )
-    .fix(FixPlace::Container, format!("--cpuset-cpus 0-{last}"))
-    .fix(FixPlace::Systemd, format!("AllowedCPUs=0-{last}"))
-    .fix(FixPlace::Slurm, "--exclusive")
+    finding
+        .degraded(
+            "copies are not pinned to the CPUs that are denied, and bandwidth is that of the others",
+        )
+        .fix(FixPlace::Container, format!("--cpuset-cpus 0-{last}"))
+        .fix(FixPlace::Systemd, format!("AllowedCPUs=0-{last}"))
+        .fix(FixPlace::Slurm, "--exclusive")
 }
 
 fn of_bytes(limit: Option<u64>) -> String {

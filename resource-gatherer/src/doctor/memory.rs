@@ -4,7 +4,40 @@ use tierfeed_core::units::Bytes;
 use tierfeed_numa_memory::capacity::kept_free;
 
 use super::{Facts, Finding, FixPlace};
-use crate::inventory::placement::Balancing;
+use crate::{
+    inventory::placement::Balancing,
+    sysroot::{Sysroot, entries, optional, optional_number},
+};
+
+/// Huge pages that only `hugetlbfs` uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    pub page: Bytes,
+    pub pages: u64,
+}
+
+impl Pool {
+    pub(super) fn read_all(sysroot: Sysroot<'_>) -> Vec<Self> {
+        let root = sysroot.join("sys/kernel/mm/hugepages");
+        let sizes = entries(&root).into_iter().filter_map(|name| {
+            let kibibytes: u64 =
+                name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+            let pages = optional_number(&root.join(&name).join("nr_hugepages"))?;
+            Some(Self { page: Bytes(kibibytes << 10), pages })
+        });
+        sizes.filter(|pool| pool.pages > 0).collect()
+    }
+}
+
+/// A line such as `/swapfile  file  2097148  0  -2`, in KiB, below a line of titles.
+pub(super) fn swap_of(sysroot: Sysroot<'_>) -> Bytes {
+    let text = optional(&sysroot.join("proc/swaps")).unwrap_or_default();
+    let sizes = text.lines().skip(1).filter_map(|line| {
+        let kibibytes: u64 = line.split_whitespace().nth(2)?.parse().ok()?;
+        kibibytes.checked_mul(1024)
+    });
+    Bytes(sizes.fold(0, u64::saturating_add))
+}
 
 /// The staging of one rank alone takes most of any smaller amount.
 const LITTLE: Bytes = Bytes::mib(256);
@@ -24,19 +57,20 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 }
 
 fn free(facts: &Facts) -> Finding {
-    const SUBJECT: &str = "free memory";
     let (available, total) = (facts.available(), Bytes(facts.inventory.memory.total_bytes));
     let usable = Bytes(available.0 - kept_free(total, available).0);
     let found = format!("{available} of {total}, of which tierfeed takes at most {usable}");
+    let finding = Finding::ok("free memory", found);
     if usable > MODEST {
-        return Finding::ok(SUBJECT, found);
+        return finding;
     }
     let finding = if usable > LITTLE {
-        let why = "staging takes much of it, and little is left to cache samples";
-        Finding::degraded(SUBJECT, found, why)
+        finding
+            .degraded("staging takes much of it, and little is left to cache samples")
             .fix(FixPlace::Job, "tiers: { main-memory: { reserve: 60 % } }")
     } else {
-        Finding::missing(SUBJECT, found, "few batches can be staged")
+        finding
+            .missing("few batches can be staged")
             .fix(FixPlace::Job, "prefetch: { batches: 2 }")
     };
     finding.fix(FixPlace::Slurm, "--mem=0")
@@ -51,79 +85,66 @@ fn control_group(facts: &Facts) -> Finding {
     let Some(limit) = group.limit_bytes.filter(|limit| *limit < total) else {
         return Finding::ok(SUBJECT, "none");
     };
-    let found = format!(
-        "{} of {}, {} used ({})",
-        Bytes(limit),
-        Bytes(total),
-        Bytes(group.usage_bytes),
-        group.path.display()
-    );
+    let (of, used) = (Bytes(total), Bytes(group.usage_bytes));
+    let found = format!("{} of {of}, {used} used ({})", Bytes(limit), group.path.display());
+    let finding = Finding::ok(SUBJECT, found);
     if limit >= total / 2 {
-        return Finding::ok(SUBJECT, found);
+        return finding;
     }
-    Finding::degraded(
-        SUBJECT,
-        found,
-        "tiers in memory and RAM disks share this limit with the trainers and stay smaller",
-    )
-    .fix(FixPlace::Container, format!("--memory {}m", (total / 100 * 90) >> 20))
-    .fix(
-        FixPlace::Kubernetes,
-        format!("resources: {{ limits: {{ memory: {}Mi }} }}", (total / 100 * 90) >> 20),
-    )
-    .fix(FixPlace::Systemd, "MemoryMax=90%")
-    .fix(FixPlace::Slurm, "--mem=0")
+    let mebibytes = (total / 100 * 90) >> 20;
+    finding
+        .degraded(
+            "tiers in memory and RAM disks share this limit with the trainers and stay smaller",
+        )
+        .fix(FixPlace::Container, format!("--memory {mebibytes}m"))
+        .fix(
+            FixPlace::Kubernetes,
+            format!("resources: {{ limits: {{ memory: {mebibytes}Mi }} }}"),
+        )
+        .fix(FixPlace::Systemd, "MemoryMax=90%")
+        .fix(FixPlace::Slurm, "--mem=0")
 }
 
 fn nodes(facts: &Facts) -> Finding {
-    const SUBJECT: &str = "NUMA nodes with memory";
-    let nodes: Vec<_> =
-        facts.inventory.nodes.iter().filter(|it| it.memory_total_bytes > 0).collect();
-    let words: Vec<_> = nodes
-        .iter()
-        .map(|node| {
-            let cpus = if node.cpus.is_empty() { ", no CPUs" } else { "" };
-            format!("node {} ({}{cpus})", node.id, Bytes(node.memory_total_bytes))
-        })
-        .collect();
-    Finding::ok(SUBJECT, words.join(", "))
+    let nodes = facts.inventory.nodes.iter().filter(|it| it.memory_total_bytes > 0);
+    let words = nodes.map(|node| {
+        let cpus = if node.cpus.is_empty() { ", no CPUs" } else { "" };
+        format!("node {} ({}{cpus})", node.id, Bytes(node.memory_total_bytes))
+    });
+    Finding::ok("NUMA nodes with memory", words.collect::<Vec<_>>().join(", "))
 }
 
 fn huge_pages(facts: &Facts) -> Finding {
-    const SUBJECT: &str = "huge pages";
-    let consequence =
+    const SMALL: &str =
         "main memory is in small pages, and copies lose time to page faults and TLB misses";
-    match facts.huge_pages.as_deref() {
-        Some(word @ ("always" | "madvise")) => {
-            Finding::ok(SUBJECT, format!("transparent_hugepage/enabled is {word}"))
-        }
-        Some(word) => {
-            let found = format!("transparent_hugepage/enabled is {word}");
-            Finding::degraded(SUBJECT, found, consequence)
-                .fix(FixPlace::Host, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")
-                .fix(FixPlace::Boot, "transparent_hugepage=madvise")
-        }
-        None => Finding::degraded(SUBJECT, "not in this kernel", consequence)
-            .fix(FixPlace::Host, "boot a kernel built with CONFIG_TRANSPARENT_HUGEPAGE=y"),
+    let Some(word) = facts.huge_pages.as_deref() else {
+        return Finding::ok("huge pages", "not in this kernel")
+            .degraded(SMALL)
+            .fix(FixPlace::Host, "boot a kernel built with CONFIG_TRANSPARENT_HUGEPAGE=y");
+    };
+    let finding = Finding::ok("huge pages", format!("transparent_hugepage/enabled is {word}"));
+    if matches!(word, "always" | "madvise") {
+        return finding;
     }
+    finding
+        .degraded(SMALL)
+        .fix(FixPlace::Host, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")
+        .fix(FixPlace::Boot, "transparent_hugepage=madvise")
 }
 
 fn huge_pages_shared(facts: &Facts) -> Finding {
-    const SUBJECT: &str = "huge pages for memfds";
     let word = facts.huge_pages_shared.as_deref();
     let found = word.map_or_else(
         || "not in this kernel".to_owned(),
         |word| format!("transparent_hugepage/shmem_enabled is {word}"),
     );
+    let finding = Finding::ok("huge pages for memfds", found);
     if are_shared_pages_huge(facts) {
-        return Finding::ok(SUBJECT, found);
+        return finding;
     }
-    Finding::degraded(
-        SUBJECT,
-        found,
-        "staging and memory tiers, which are shared, are in small pages",
-    )
-    .fix(FixPlace::Host, "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
+    finding
+        .degraded("staging and memory tiers, which are shared, are in small pages")
+        .fix(FixPlace::Host, "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
 }
 
 /// Whether memory that processes share, as staging and tiers are, gets transparent huge pages.
@@ -134,12 +155,10 @@ fn are_shared_pages_huge(facts: &Facts) -> bool {
 
 fn huge_page_pool(facts: &Facts) -> Finding {
     const SUBJECT: &str = "pools of huge pages";
-    let words: Vec<_> = facts
-        .huge_page_pools
-        .iter()
-        .map(|pool| format!("{} of {}", pool.pages, pool.page))
-        .collect();
-    let sizes = facts.huge_page_pools.iter().map(|pool| pool.pages.saturating_mul(pool.page.0));
+    let pools = &facts.huge_page_pools;
+    let words: Vec<_> = pools.iter().map(|it| format!("{} of {}", it.pages, it.page)).collect();
+    let words = words.join(", ");
+    let sizes = pools.iter().map(|pool| pool.pages.saturating_mul(pool.page.0));
     let held = sizes.fold(0, u64::saturating_add);
     match held {
         0 if are_shared_pages_huge(facts) => {
@@ -147,29 +166,24 @@ fn huge_page_pool(facts: &Facts) -> Finding {
         }
         0 => Finding::ok(SUBJECT, "none"),
         _ if held <= facts.inventory.memory.total_bytes / 100 * POOL_PERCENT => {
-            Finding::ok(SUBJECT, words.join(", "))
+            Finding::ok(SUBJECT, words)
         }
-        _ => Finding::degraded(
-            SUBJECT,
-            format!("{} set apart: {}", Bytes(held), words.join(", ")),
-            "staging lies in them if they are enough for it; the rest is lost to the tiers",
-        )
-        .fix(FixPlace::Host, "sysctl -w vm.nr_hugepages=0"),
+        _ => Finding::ok(SUBJECT, format!("{} set apart: {words}", Bytes(held)))
+            .degraded(
+                "staging lies in them if they are enough for it; the rest is lost to the tiers",
+            )
+            .fix(FixPlace::Host, "sysctl -w vm.nr_hugepages=0"),
     }
 }
 
 fn swap(facts: &Facts) -> Finding {
-    const SUBJECT: &str = "swap";
-    match facts.swap {
-        Bytes(0) => Finding::ok(SUBJECT, "none"),
-        size => Finding::degraded(
-            SUBJECT,
-            size.to_string(),
-            "cached samples may be moved to disk, and a hit then costs a disk read",
-        )
-        .fix(FixPlace::Host, "swapoff -a")
-        .fix(FixPlace::Systemd, "MemorySwapMax=0"),
+    if facts.swap == Bytes(0) {
+        return Finding::ok("swap", "none");
     }
+    Finding::ok("swap", facts.swap.to_string())
+        .degraded("cached samples may be moved to disk, and a hit then costs a disk read")
+        .fix(FixPlace::Host, "swapoff -a")
+        .fix(FixPlace::Systemd, "MemorySwapMax=0")
 }
 
 fn pressure(facts: &Facts) -> Finding {
@@ -177,27 +191,21 @@ fn pressure(facts: &Facts) -> Finding {
     if facts.counts_pressure {
         return Finding::ok(SUBJECT, "counted");
     }
-    Finding::missing(
-        SUBJECT,
-        "/proc/pressure is missing",
-        "tiers shrink by free memory alone, and do not see that others wait for memory",
-    )
-    .fix(FixPlace::Boot, "psi=1")
+    Finding::ok(SUBJECT, "/proc/pressure is missing")
+        .missing("tiers shrink by free memory alone, and do not see that others wait for memory")
+        .fix(FixPlace::Boot, "psi=1")
 }
 
 fn overcommit(facts: &Facts) -> Finding {
     const SUBJECT: &str = "overcommit";
     let Some(value) = facts.overcommit else { return Finding::ok(SUBJECT, "unknown") };
-    let found = format!("vm.overcommit_memory is {value}");
-    match value {
-        2 => Finding::degraded(
-            SUBJECT,
-            found,
-            "address space counts as memory, and chunks are refused although memory is free",
-        )
-        .fix(FixPlace::Host, "sysctl -w vm.overcommit_memory=0"),
-        _ => Finding::ok(SUBJECT, found),
+    let finding = Finding::ok(SUBJECT, format!("vm.overcommit_memory is {value}"));
+    if value != 2 {
+        return finding;
     }
+    finding
+        .degraded("address space counts as memory, and chunks are refused although memory is free")
+        .fix(FixPlace::Host, "sysctl -w vm.overcommit_memory=0")
 }
 
 fn balancing(facts: &Facts) -> Finding {
@@ -212,12 +220,9 @@ fn balancing(facts: &Facts) -> Finding {
     if facts.inventory.memory_nodes().count() < 2 {
         return Finding::ok(SUBJECT, format!("on, {mode}, without effect on one node"));
     }
-    Finding::degraded(
-        SUBJECT,
-        format!("on, {mode}"),
-        "the kernel moves pages while they are measured and copied, and faults cost time",
-    )
-    .fix(FixPlace::Host, "sysctl -w kernel.numa_balancing=0")
+    Finding::ok(SUBJECT, format!("on, {mode}"))
+        .degraded("the kernel moves pages while they are measured and copied, and faults cost time")
+        .fix(FixPlace::Host, "sysctl -w kernel.numa_balancing=0")
 }
 
 fn demotion(facts: &Facts) -> Finding {
@@ -228,11 +233,10 @@ fn demotion(facts: &Facts) -> Finding {
         Some(true) if facts.inventory.memory_nodes().count() < 2 => {
             Finding::ok(SUBJECT, "on, without effect on one node")
         }
-        Some(true) => Finding::degraded(
-            SUBJECT,
-            "on",
-            "short of memory the kernel moves main memory to slower nodes, tiers included",
-        )
-        .fix(FixPlace::Host, "echo false > /sys/kernel/mm/numa/demotion_enabled"),
+        Some(true) => Finding::ok(SUBJECT, "on")
+            .degraded(
+                "short of memory the kernel moves main memory to slower nodes, tiers included",
+            )
+            .fix(FixPlace::Host, "echo false > /sys/kernel/mm/numa/demotion_enabled"),
     }
 }

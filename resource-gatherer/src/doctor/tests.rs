@@ -5,12 +5,7 @@ use std::collections::BTreeMap;
 use tierfeed_core::units::Bytes;
 use tierfeed_file_io::direct::Alignment;
 
-use super::{
-    facts::{
-        Attempt, Call, ColdFiles, Directory, Limit, Pool, Rings, SocketFolder, TransformWorker,
-    },
-    *,
-};
+use super::*;
 use crate::inventory::{
     Allowed, CgroupMemory, DaxDevice, Inventory, Memory, Node,
     cgroup::Version,
@@ -65,7 +60,6 @@ fn healthy() -> Facts {
         inventory,
         kernel: "6.12.0".to_owned(),
         capabilities: Some(0),
-        is_filtered: Some(false),
         calls: Call::ALL.into_iter().map(|call| (call, Attempt::Done)).collect(),
         memfd: Attempt::Done,
         pidfd: Attempt::Done,

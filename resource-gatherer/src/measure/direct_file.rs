@@ -98,19 +98,6 @@ pub enum PlaceError {
     Elsewhere(#[from] AllocateError),
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Room {
-    pub(super) total: Bytes,
-    /// Bytes that this process may still write.
-    pub(super) free: Bytes,
-}
-
-pub(super) fn room(directory: &Path) -> io::Result<Room> {
-    let status = nix::sys::statvfs::statvfs(directory)?;
-    let bytes = |blocks: u64| Bytes(blocks.saturating_mul(status.fragment_size()));
-    Ok(Room { total: bytes(status.blocks()), free: bytes(status.blocks_available()) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -41,11 +41,9 @@ use self::{
     watchdog::Failure,
 };
 pub use super::direct_file::PlaceError;
-use super::{
-    direct_file::{DirectFile, Room, room},
-    limits::Limits,
-};
+use super::{direct_file::DirectFile, limits::Limits};
 use crate::{
+    available::DiskSpace,
     figures::{self, Access, Figures, Storage},
     inventory::{
         Inventory, mount,
@@ -173,7 +171,7 @@ struct Site {
 impl Site {
     fn measure(&self, limits: &Limits, request: &Request) -> Result<Findings, DirectoryError> {
         let medium = self.mount.as_ref().map_or(Medium::Other, |mount| mount.medium);
-        let Room { total, free } = room(&self.path)?;
+        let DiskSpace { total, free, .. } = DiskSpace::at(&self.path)?;
         let locality = request.numa_node.map_or(Locality::Anywhere, Locality::Numa);
         let len = file_len(free, (medium, locality), limits)?;
         let file = DirectFile::create_in(&self.path)?;

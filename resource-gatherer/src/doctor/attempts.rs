@@ -53,6 +53,11 @@ impl Attempt {
         self == Self::Done
     }
 
+    #[must_use]
+    pub fn is_refused(self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+
     /// Whether this process may not do it: a filter or a missing capability.
     #[must_use]
     pub fn is_denied(self) -> bool {
