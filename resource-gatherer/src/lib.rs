@@ -7,31 +7,6 @@
 //! [`available`] watches what is left while a job runs, and [`hog`] takes it away on purpose; [`doctor`] says
 //! what of a node cannot be used, and the fix; [`training_process`] where a trainer runs. Jobs, policies and
 //! budgets are unknown here.
-//!
-//! # Example
-//!
-//! ```no_run
-//! use tierfeed_resource_gatherer::{Budget, ProbeSettings, Sysroot, probe, report};
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let directories = probe::default_directories(Sysroot::live())?;
-//! let settings = ProbeSettings {
-//!     sysroot: "/".into(),
-//!     scratch: directories.scratch,
-//!     storage: directories.storage,
-//!     budget: Budget::Quick,
-//!     buckets: Vec::new(),
-//!     further: Vec::new(),
-//!     emulated: Vec::new(),
-//!     assignments: Vec::new(),
-//!     previous: None,
-//! };
-//! let found = probe(&settings, &mut |progress| eprintln!("{}", progress.step))?;
-//! eprint!("{}", report::table(&found, report::Style::Plain));
-//! report::write(&found, "tiers.json".as_ref())?;
-//! # Ok(())
-//! # }
-//! ```
 
 #![forbid(unsafe_code)]
 

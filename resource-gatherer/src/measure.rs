@@ -4,8 +4,6 @@
 //! they make is decided by [`crate::classify`].
 
 pub(crate) mod allotment;
-#[cfg(feature = "object-store")]
-pub(crate) mod buckets;
 mod cell;
 pub mod clock;
 pub(crate) mod cold;
@@ -16,7 +14,6 @@ mod histogram;
 mod laps;
 pub(crate) mod limits;
 pub mod memory;
-#[cfg(feature = "object-store")]
 pub mod object_store;
 pub(crate) mod random;
 mod sampler;

@@ -27,8 +27,6 @@ use self::{
     candidate::Candidate,
     round::{Round, not_measured},
 };
-#[cfg(feature = "object-store")]
-pub use crate::measure::{buckets::Bucket, object_store};
 use crate::{
     classify::{self, Constraints},
     figures::{Figures, Skipped},
@@ -48,7 +46,8 @@ pub use crate::{
         default_directories::{Directories, default_directories},
         directory,
         directory::RANDOM_READ_DEPTH,
-        memory,
+        memory, object_store,
+        object_store::Bucket,
     },
 };
 
@@ -61,7 +60,6 @@ pub enum ProbeError {
     NoDirectory(PathBuf, #[source] io::Error),
     #[error("cannot start a thread to measure on: {0}")]
     Thread(#[source] io::Error),
-    #[cfg(feature = "object-store")]
     #[error(transparent)]
     Bucket(#[from] object_store::ObjectStoreError),
     #[error("interrupted before the report was complete")]
@@ -153,7 +151,7 @@ pub fn probe_until(
         stop,
         progress,
         done: 0,
-        total: bucket_count(settings) + pairs.len() * Part::ALL.len() + directories.len() + 1,
+        total: settings.buckets.len() + pairs.len() * Part::ALL.len() + directories.len() + 1,
         skipped: skipped_by(settings.budget, &inventory, &constraints),
     };
 
@@ -190,16 +188,6 @@ pub fn probe_until(
         skipped,
         inventory,
     })
-}
-
-#[cfg(feature = "object-store")]
-fn bucket_count(settings: &ProbeSettings) -> usize {
-    settings.buckets.len()
-}
-
-#[cfg(not(feature = "object-store"))]
-fn bucket_count(_settings: &ProbeSettings) -> usize {
-    0
 }
 
 /// Everything that is left out before the first measurement: memory that makes no tier, and what the budget

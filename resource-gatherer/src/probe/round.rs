@@ -9,8 +9,6 @@ use std::{
 use tierfeed_core::{id::NumaNode, units::Nanoseconds};
 
 use super::{Limits, ProbeError, ProbeSettings, Progress, Step, candidate::Candidate};
-#[cfg(feature = "object-store")]
-use crate::measure::buckets;
 use crate::{
     classify::{self, Constraints},
     figures::{self, Figures, Skipped, Transfer, tenths, whole},
@@ -20,6 +18,7 @@ use crate::{
         clock::{Clock, SystemClock},
         directory,
         memory::{self, Pair, Part, Task},
+        object_store::{self, Request},
         transfer::{self, Copier, Counts, TierNode},
     },
     report::{Matrix, Tier},
@@ -62,7 +61,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    #[cfg(feature = "object-store")]
+    /// Comes first: a URL that names no bucket is wrong input, and that should not take minutes to be said.
     pub(super) fn measure_buckets(
         &mut self,
         settings: &ProbeSettings,
@@ -73,21 +72,15 @@ impl<'a> Round<'a> {
         }
         for (index, bucket) in settings.buckets.iter().enumerate() {
             self.announce(Step::ObjectStore(index + 1))?;
-            match buckets::figures(bucket, &self.limits)? {
+            match object_store::measure(&Request::of(bucket, &self.limits)) {
                 Ok(figures) => found.push(figures),
-                Err(skipped) => self.skipped.push(skipped),
+                Err(error) if error.is_wrong_input() => return Err(error.into()),
+                Err(error) => self
+                    .skipped
+                    .push(Skipped { what: "an object store".to_owned(), why: error.to_string() }),
             }
         }
         Ok(found)
-    }
-
-    #[cfg(not(feature = "object-store"))]
-    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "as with the feature")]
-    pub(super) fn measure_buckets(
-        &mut self,
-        _settings: &ProbeSettings,
-    ) -> Result<Vec<figures::ObjectStore>, ProbeError> {
-        Ok(Vec::new())
     }
 
     pub(super) fn measure_pairs(

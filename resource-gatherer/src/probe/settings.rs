@@ -8,7 +8,7 @@ use tierfeed_core::{
 };
 
 pub use crate::measure::limits::{Budget, Limits, Pairs};
-use crate::{classify::Assignment, report::Report};
+use crate::{classify::Assignment, measure::object_store::Bucket, report::Report};
 
 #[derive(Debug, Clone)]
 pub struct ProbeSettings {
@@ -17,8 +17,7 @@ pub struct ProbeSettings {
     pub scratch: Option<PathBuf>,
     pub storage: Option<PathBuf>,
     pub budget: Budget,
-    #[cfg(feature = "object-store")]
-    pub buckets: Vec<crate::measure::buckets::Bucket>,
+    pub buckets: Vec<Bucket>,
     /// Further directories, with the kind of tier that each makes.
     pub further: Vec<(Kind, PathBuf)>,
     /// Tiers whose speed is imposed instead of measured.

@@ -35,7 +35,6 @@ fn settings() -> ProbeSettings {
         scratch: None,
         storage: None,
         budget: Budget::Custom(TINY),
-        #[cfg(feature = "object-store")]
         buckets: Vec::new(),
         further: Vec::new(),
         emulated: Vec::new(),
@@ -178,7 +177,6 @@ fn a_pair_has_every_traffic_by_every_number_of_threads_and_a_sorted_curve() {
         let same = pair.bandwidth.iter().filter(|it| it.traffic == traffic);
         let threads: Vec<u32> = same.clone().map(|it| it.threads).collect();
         assert!(threads.contains(&1) && threads.contains(&u32::try_from(cores).unwrap()));
-        assert!(same.clone().all(|it| it.bus_bytes_per_s >= it.bytes_per_s.median - 0.1));
     }
     assert!(pair.is_best && pair.buffer_bytes == 8 << 20 && pair.cache_bytes > 0);
     let best = report.tiers[0].read_bytes_per_s.unwrap();

@@ -2,7 +2,6 @@
 
 // Always true here; it tells clippy that helpers are tests too.
 #![cfg(test)]
-#![cfg(feature = "object-store")]
 
 use std::time::Duration;
 
@@ -10,7 +9,9 @@ use hyper::{Method, StatusCode};
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_object_stores::test_server::{Access, KEY, SECRET, Server, Verdict};
 use tierfeed_resource_gatherer::{
-    probe::object_store::{Identity, ObjectStoreError, Options, Request, RequestError, measure},
+    probe::object_store::{
+        Bucket, Identity, ObjectStoreError, Options, Request, RequestError, measure,
+    },
     report,
 };
 
@@ -24,15 +25,25 @@ fn request(server: &Server, url: &str) -> Request {
         ("AWS_PROFILE", "is no setting of the client".to_owned()),
     ];
     let options = options.into_iter().map(|(name, value)| (name.to_owned(), value));
-    Request {
+    let bucket = Bucket {
         url: url.to_owned(),
         options: Options(options.collect()),
         identity: Identity::Configured,
-        budget: Bytes::mib(64),
         writes: Bytes(0),
+    };
+    Request {
+        bucket,
+        budget: Bytes::mib(64),
         time: Nanoseconds(20_000_000),
         patience: Nanoseconds(60_000_000_000),
     }
+}
+
+/// A request that may write.
+fn writing(server: &Server, writes: Bytes) -> Request {
+    let mut request = request(server, "s3://bucket/new");
+    request.bucket.writes = writes;
+    request
 }
 
 fn served(access: Access) -> Server {
@@ -124,11 +135,11 @@ fn an_empty_prefix_says_so_and_nothing_is_written_unless_asked_for() {
 #[test]
 fn objects_that_were_made_are_removed() {
     let server = served(Access::Signed);
-    let request = Request { writes: Bytes::mib(4), ..request(&server, "s3://bucket/new") };
+    let request = writing(&server, Bytes::mib(4));
     let found = measure(&request).unwrap();
     assert!(found.made_objects);
     assert_eq!((found.object_bytes, server.count("PUT")), (MIB as u64, 4));
-    assert!(found.transferred_bytes <= request.budget.0 + request.writes.0);
+    assert!(found.transferred_bytes <= request.budget.0 + request.bucket.writes.0);
     assert_eq!(server.keys(), [""; 0]);
     assert!(server.seen().iter().all(|seen| seen.method != "PUT" || seen.path.contains("/new/")));
 }
@@ -142,7 +153,7 @@ fn objects_that_were_made_are_removed_when_reading_fails() {
             _ => Verdict::Serve,
         }
     });
-    let request = Request { writes: Bytes(4000), ..request(&server, "s3://bucket/new") };
+    let request = writing(&server, Bytes(4000));
     let error = measure(&request).unwrap_err();
     assert!(matches!(error, ObjectStoreError::Request(RequestError::Failed { .. })), "{error}");
     assert_eq!(server.count("PUT"), 4);
@@ -155,7 +166,7 @@ fn objects_that_cannot_be_removed_are_named() {
         Method::DELETE | Method::POST => Verdict::Refuse(StatusCode::FORBIDDEN),
         _ => Verdict::Serve,
     });
-    let request = Request { writes: Bytes(4000), ..request(&server, "s3://bucket/new") };
+    let request = writing(&server, Bytes(4000));
     let found = measure(&request).unwrap();
     let keys = server.keys();
     assert_eq!(keys.len(), 4);
@@ -169,7 +180,11 @@ fn a_wrong_secret_names_the_bucket_and_the_keys_and_no_secret() {
     let server = served(Access::Signed);
     server.put("data/one", MIB);
     let mut request = request(&server, "s3://bucket/data");
-    request.options.0.insert("AWS_SECRET_ACCESS_KEY".to_owned(), "another-secret".to_owned());
+    request
+        .bucket
+        .options
+        .0
+        .insert("AWS_SECRET_ACCESS_KEY".to_owned(), "another-secret".to_owned());
     let error = measure(&request).unwrap_err();
     let text = format!("{error} {error:?}");
     assert!(text.contains("s3://bucket/data does not accept these keys"), "{text}");
@@ -188,7 +203,8 @@ fn a_bucket_that_is_not_there_is_named() {
 fn nobody_signs_when_reading_anonymously() {
     let server = served(Access::Everybody);
     server.put("data/one", MIB);
-    let request = Request { identity: Identity::Anonymous, ..request(&server, "s3://bucket/data") };
+    let mut request = request(&server, "s3://bucket/data");
+    request.bucket.identity = Identity::Anonymous;
     assert!(!measure(&request).unwrap().throughput.is_empty());
     assert!(server.seen().iter().all(|seen| !seen.is_signed));
 }

@@ -6,7 +6,7 @@ use object_store::{ObjectStore, ObjectStoreExt as _, path::Path};
 use tierfeed_object_stores::{Address, Client, Patience};
 use tokio_stream::StreamExt as _;
 
-use super::{ObjectStoreError, Request, error::Failure};
+use super::{Bucket, ObjectStoreError, error::Failure};
 
 /// The most objects that are looked at: more would only make listing longer.
 const OBJECTS_MAX: usize = 256;
@@ -21,21 +21,21 @@ const PATIENCE: Patience = Patience {
     pause: Duration::from_millis(100),
 };
 
-pub(super) struct Bucket {
+pub(super) struct OpenBucket {
     client: Client,
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) prefix: Path,
 }
 
-impl Bucket {
-    pub(super) fn open(request: &Request) -> Result<Self, ObjectStoreError> {
+impl OpenBucket {
+    pub(super) fn open(bucket: &Bucket) -> Result<Self, ObjectStoreError> {
         let address = Address {
-            url: request.url.clone(),
+            url: bucket.url.clone(),
             endpoint: None,
             region: None,
-            identity: request.identity,
+            identity: bucket.identity,
         };
-        let client = Client::open(&address, &request.options, &PATIENCE)?;
+        let client = Client::open(&address, &bucket.options, &PATIENCE)?;
         if client.pages().is_none() && client.prefix().is_root() {
             return Err(ObjectStoreError::NoObject(client.place()));
         }

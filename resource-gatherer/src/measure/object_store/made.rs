@@ -9,7 +9,7 @@ use object_store::{ObjectStoreExt as _, PutPayload, path::Path};
 use tierfeed_core::units::Bytes;
 
 use super::{
-    bucket::{Bucket, Object},
+    bucket::{Object, OpenBucket},
     error::Failure,
 };
 use crate::measure::random::SplitMix64;
@@ -28,7 +28,7 @@ impl Made {
     /// own.
     pub(super) async fn make(
         &mut self,
-        bucket: &Bucket,
+        bucket: &OpenBucket,
         budget: Bytes,
     ) -> Result<Vec<Object>, Failure> {
         let count = COUNT.min(budget.0);
@@ -48,7 +48,7 @@ impl Made {
     }
 
     /// Removes everything; returns what is left behind.
-    pub(super) async fn remove(&mut self, bucket: &Bucket) -> Vec<String> {
+    pub(super) async fn remove(&mut self, bucket: &OpenBucket) -> Vec<String> {
         let mut remarks = Vec::new();
         while let Some(path) = self.0.last() {
             match bucket.store.delete(path).await {
@@ -61,12 +61,12 @@ impl Made {
     }
 
     /// Names of what could not be removed in time.
-    pub(super) fn left(&self, bucket: &Bucket) -> Vec<String> {
+    pub(super) fn left(&self, bucket: &OpenBucket) -> Vec<String> {
         self.0.iter().map(|path| left(bucket, path, "no answer in time")).collect()
     }
 }
 
-fn left(bucket: &Bucket, path: &Path, why: &str) -> String {
+fn left(bucket: &OpenBucket, path: &Path, why: &str) -> String {
     format!("{path} was made in the store of {} and could not be removed: {why}", bucket.place())
 }
 

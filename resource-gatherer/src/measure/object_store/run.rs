@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_stream::StreamExt as _;
 
 use super::{
-    bucket::{Bucket, Object},
+    bucket::{Object, OpenBucket},
     error::Failure,
 };
 use crate::{
@@ -37,7 +37,7 @@ const LATENCIES_MAX: u64 = 10_000;
 pub(super) const STRETCH: u64 = 3;
 
 pub(super) struct Run<'bucket> {
-    bucket: &'bucket Bucket,
+    bucket: &'bucket OpenBucket,
     objects: &'bucket [Object],
     /// Bytes for each number of requests in flight.
     share: u64,
@@ -48,7 +48,7 @@ pub(super) struct Run<'bucket> {
 impl<'bucket> Run<'bucket> {
     /// There is at least one object, and none of them is empty.
     pub(super) fn new(
-        bucket: &'bucket Bucket,
+        bucket: &'bucket OpenBucket,
         objects: &'bucket [Object],
         budget: Bytes,
         time: Nanoseconds,
