@@ -23,12 +23,13 @@ pub use self::{
     table::{COLUMNS, Style, table},
 };
 pub use crate::figures::{
-    Access, Bandwidth, Comparison, Engine, Figures, LoadedLatency, LoadedPoint,
-    ObjectStore, Pair, Percentiles, Quality, RandomAccess, Skipped, Source, Storage, Throughput,
-    Traffic, Transfer, View,
+    Access, Bandwidth, Comparison, Engine, Figures, LoadedLatency, LoadedPoint, ObjectStore, Pair,
+    Percentiles, Quality, RandomAccess, Skipped, Source, Storage, Throughput, Traffic, Transfer,
+    View,
 };
 use crate::{
     classify::{Classification, MemoryClass},
+    figures::{tenths, whole},
     inventory::Inventory,
 };
 
@@ -111,6 +112,34 @@ pub struct Tier {
 }
 
 impl Tier {
+    /// A tier with these figures, without a name and a place.
+    pub(crate) fn with(kind: Kind, figures: &Figures, source: Basis) -> Self {
+        let figures = figures.rounded();
+        Self {
+            name: String::new(),
+            kind,
+            numa_node: None,
+            numa_nodes: Vec::new(),
+            path: None,
+            capacity_bytes: None,
+            free_bytes: None,
+            read_bytes_per_s: figures.read_bytes_per_s.map(whole),
+            write_bytes_per_s: figures.write_bytes_per_s.map(whole),
+            copy_bytes_per_s: figures.copy_bytes_per_s.map(whole),
+            triad_bytes_per_s: figures.triad_bytes_per_s.map(whole),
+            idle_latency_ns: figures.idle_latency_ns.map(tenths),
+            loaded_latency_ns: figures.loaded_latency_ns.map(tenths),
+            random_read_iops: figures.random_read_iops.map(whole),
+            emulated: false,
+            memory: None,
+            source,
+            access: None,
+            quality: figures.quality(),
+            estimates: figures,
+            remarks: Vec::new(),
+        }
+    }
+
     /// Whether the figures are those of any RAM disk on the nodes of the tier, not of a directory.
     #[must_use]
     pub fn is_any_ram_disk(&self) -> bool {

@@ -97,25 +97,6 @@ pub enum Traffic {
     Mix1To1,
 }
 
-impl Traffic {
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::WriteNonTemporal => "write-non-temporal",
-            Self::Copy => "copy",
-            Self::CopyNonTemporal => "copy-non-temporal",
-            Self::Scale => "scale",
-            Self::Add => "add",
-            Self::Triad => "triad",
-            Self::Mix3To1 => "mix-3-1",
-            Self::Mix2To1 => "mix-2-1",
-            Self::Mix1To1 => "mix-1-1",
-        }
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bandwidth {
     pub traffic: Traffic,
@@ -123,8 +104,6 @@ pub struct Bandwidth {
     pub threads: u32,
     /// Bytes that the program moves, counted as STREAM does.
     pub bytes_per_s: Estimate,
-    /// Bytes on the bus: an ordinary store is counted as a read and a write.
-    pub bus_bytes_per_s: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -9,11 +9,10 @@ use tierfeed_core::tier::Kind;
 
 use super::settings::EmulatedTier;
 use crate::{
-    classify::{self, Constraints, Grouping, MemoryClass, Profile, slower},
+    classify::{self, Constraints, MemoryClass, Profile, slower},
     figures::{
-        Access, Figures, Transfer,
+        Figures, Transfer,
         estimate::{Estimate, to_f64},
-        tenths, whole,
     },
     inventory::node::Node,
     measure::directory::Findings,
@@ -23,18 +22,9 @@ use crate::{
 /// A memory node, a directory or an emulated tier, which may become a tier or a part of one.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
-    kind: Kind,
-    numa_node: Option<u32>,
-    path: Option<PathBuf>,
-    capacity_bytes: Option<u64>,
-    free_bytes: Option<u64>,
-    is_emulated: bool,
-    access: Option<Access>,
-    figures: Figures,
-    remarks: Vec<String>,
+    /// The tier that it makes alone, without a name.
+    tier: Tier,
     profile: Profile,
-    class: Option<MemoryClass>,
-    basis: Basis,
 }
 
 impl Candidate {
@@ -53,48 +43,40 @@ impl Candidate {
             (None, Some(_)) => Basis::Rated,
             (None, None) => Basis::Kind,
         };
-        Some(Self {
-            kind: rated.kind,
+        let tier = Tier {
             numa_node: Some(node.id),
-            path: None,
+            numa_nodes: vec![node.id],
             capacity_bytes: Some(node.memory_total_bytes),
             free_bytes: Some(node.memory_free_bytes),
-            is_emulated: false,
-            access: None,
-            figures: *figures,
+            memory: Some(MemoryClass::of(node.kind)),
             remarks,
-            profile: profile.unwrap_or(rated),
-            class: Some(MemoryClass::of(node.kind)),
-            basis,
-        })
+            ..Tier::with(rated.kind, figures, basis)
+        };
+        Some(Self { tier, profile: profile.unwrap_or(rated) })
     }
 
     /// A directory, with its figures or the reason why it has none.
     pub(crate) fn directory(kind: Kind, path: PathBuf, found: Result<&Findings, String>) -> Self {
-        let remarks = found.as_ref().err().cloned();
-        let found = found.ok();
-        let figures = found.map_or_else(Figures::default, |it| it.figures);
-        Self {
-            kind,
-            numa_node: None,
-            path: Some(path),
-            capacity_bytes: found.map(|it| it.capacity_bytes),
-            free_bytes: found.map(|it| it.free_bytes),
-            is_emulated: false,
-            access: found.map(|it| it.storage.access),
-            profile: Profile {
-                kind,
-                grouping: Grouping::Alone,
-                before: None,
-                latency_ns: figures.idle_latency_ns,
-                read_bytes_per_s: figures.read_bytes_per_s,
-                copy_bytes_per_s: figures.copy_bytes_per_s,
+        let figures = found.as_ref().map_or_else(|_| Figures::default(), |it| it.figures);
+        let is_measured = figures != Figures::default();
+        let basis = if is_measured { Basis::Measured } else { Basis::Kind };
+        let tier = Tier { path: Some(path), ..Tier::with(kind, &figures, basis) };
+        let tier = match found {
+            Ok(found) => Tier {
+                capacity_bytes: Some(found.capacity_bytes),
+                free_bytes: Some(found.free_bytes),
+                access: Some(found.storage.access),
+                ..tier
             },
-            class: None,
-            basis: if figures == Figures::default() { Basis::Kind } else { Basis::Measured },
-            figures,
-            remarks: remarks.into_iter().collect(),
-        }
+            Err(why) => Tier { remarks: vec![why], ..tier },
+        };
+        let profile = Profile {
+            latency_ns: figures.idle_latency_ns,
+            read_bytes_per_s: figures.read_bytes_per_s,
+            copy_bytes_per_s: figures.copy_bytes_per_s,
+            ..Profile::unmeasured(kind)
+        };
+        Self { tier, profile }
     }
 
     /// An emulated tier: reported as stated, but placed no faster than the main memory among `others`,
@@ -102,26 +84,21 @@ impl Candidate {
     pub(crate) fn emulated(tier: &EmulatedTier, others: &[Self]) -> Self {
         let rate = Some(tier.speed.bandwidth.0).filter(|rate| *rate > 0);
         let rate = rate.map(|rate| Estimate::stated(to_f64(rate)));
-        let player = others.iter().find(|place| place.kind == Kind::MainMemory);
+        let player = others.iter().find(|place| place.tier.kind == Kind::MainMemory);
+        let figures = Figures {
+            read_bytes_per_s: rate,
+            write_bytes_per_s: rate,
+            copy_bytes_per_s: rate,
+            idle_latency_ns: Some(Estimate::stated(to_f64(tier.speed.latency.0))),
+            ..Figures::default()
+        };
         Self {
-            kind: tier.kind,
-            numa_node: None,
-            path: None,
-            capacity_bytes: Some(tier.capacity.0).filter(|capacity| *capacity > 0),
-            free_bytes: None,
-            is_emulated: true,
-            access: None,
-            figures: Figures {
-                read_bytes_per_s: rate,
-                write_bytes_per_s: rate,
-                copy_bytes_per_s: rate,
-                idle_latency_ns: Some(Estimate::stated(to_f64(tier.speed.latency.0))),
-                ..Figures::default()
-            },
-            remarks: Vec::new(),
             profile: Profile::emulated(tier.kind, tier.speed, player.map(|it| &it.profile)),
-            class: None,
-            basis: Basis::Stated,
+            tier: Tier {
+                capacity_bytes: Some(tier.capacity.0).filter(|capacity| *capacity > 0),
+                emulated: true,
+                ..Tier::with(tier.kind, &figures, Basis::Stated)
+            },
         }
     }
 }
@@ -148,7 +125,7 @@ pub(crate) fn into_tiers_by_transfer(
         }
     }
     let player = into_main_memory(transfers, Kind::MainMemory.name());
-    for played in places.iter_mut().filter(|place| place.is_emulated) {
+    for played in places.iter_mut().filter(|place| place.tier.emulated) {
         let stated = played.profile.copy_bytes_per_s;
         played.profile.copy_bytes_per_s = slower(stated, player);
     }
@@ -170,8 +147,8 @@ fn sort(places: &[Candidate], constraints: &Constraints<'_>) -> Vec<(Tier, Vec<u
     let sorted = classify::classify(&profiles).into_iter().map(|group| {
         let members: Vec<&Candidate> = group.iter().map(|index| &places[*index]).collect();
         let slowest = &places[classify::slowest(&profiles, &group)];
-        let mut tier = tier(&members, slowest, constraints);
-        tier.memory = classify::class_of(&profiles, group[0]).or(members[0].class);
+        let mut tier = merged(&members, slowest, constraints);
+        tier.memory = classify::class_of(&profiles, group[0]).or(members[0].tier.memory);
         (tier, group)
     });
     let mut sorted: Vec<_> = sorted.collect();
@@ -192,34 +169,19 @@ fn name(mut tiers: Vec<&mut Tier>) {
 }
 
 /// The figures are those of the slowest member: a tier promises only what all its members can do.
-fn tier(members: &[&Candidate], slowest: &Candidate, constraints: &Constraints<'_>) -> Tier {
-    let figures = slowest.figures.rounded();
-    let is_named = |place: &&Candidate| {
-        place.numa_node.is_some_and(|node| constraints.names_node(node))
-            || place.path.as_ref().is_some_and(|path| constraints.names_path(path))
+fn merged(members: &[&Candidate], slowest: &Candidate, constraints: &Constraints<'_>) -> Tier {
+    let tiers = || members.iter().map(|member| &member.tier);
+    let is_named = |tier: &Tier| {
+        tier.numa_node.is_some_and(|node| constraints.names_node(node))
+            || tier.path.as_ref().is_some_and(|path| constraints.names_path(path))
     };
     Tier {
-        name: String::new(),
-        kind: slowest.kind,
-        numa_node: slowest.numa_node,
-        numa_nodes: members.iter().filter_map(|place| place.numa_node).collect(),
-        path: slowest.path.clone(),
-        capacity_bytes: members.iter().map(|place| place.capacity_bytes).sum(),
-        free_bytes: members.iter().map(|place| place.free_bytes).sum(),
-        read_bytes_per_s: figures.read_bytes_per_s.map(whole),
-        write_bytes_per_s: figures.write_bytes_per_s.map(whole),
-        copy_bytes_per_s: figures.copy_bytes_per_s.map(whole),
-        triad_bytes_per_s: figures.triad_bytes_per_s.map(whole),
-        idle_latency_ns: figures.idle_latency_ns.map(tenths),
-        loaded_latency_ns: figures.loaded_latency_ns.map(tenths),
-        random_read_iops: figures.random_read_iops.map(whole),
-        emulated: slowest.is_emulated,
-        memory: None,
-        source: if members.iter().any(is_named) { Basis::Config } else { slowest.basis },
-        access: slowest.access,
-        quality: figures.quality(),
-        estimates: figures,
-        remarks: members.iter().flat_map(|place| place.remarks.clone()).collect(),
+        numa_nodes: tiers().filter_map(|tier| tier.numa_node).collect(),
+        capacity_bytes: tiers().map(|tier| tier.capacity_bytes).sum(),
+        free_bytes: tiers().map(|tier| tier.free_bytes).sum(),
+        source: if tiers().any(is_named) { Basis::Config } else { slowest.tier.source },
+        remarks: tiers().flat_map(|tier| tier.remarks.clone()).collect(),
+        ..slowest.tier.clone()
     }
 }
 
@@ -245,7 +207,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        classify::Assignment,
+        classify::{Assignment, Grouping},
+        figures::whole,
         inventory::{Rated, node::MemoryKind},
     };
 
@@ -384,12 +347,13 @@ mod tests {
         let place = |node: &Node| {
             Candidate::node(node, &Figures::default(), None, Vec::new(), &Constraints::default())
                 .unwrap()
-                .basis
+                .tier
+                .source
         };
         assert_eq!(place(&rated), Basis::Rated);
         assert_eq!(place(&unmeasured(0, MemoryKind::Dram)), Basis::Kind);
-        assert_eq!(fast_cxl().basis, Basis::Measured);
-        assert_eq!(emulated(350, 0, &[fast_cxl()]).basis, Basis::Stated);
+        assert_eq!(fast_cxl().tier.source, Basis::Measured);
+        assert_eq!(emulated(350, 0, &[fast_cxl()]).tier.source, Basis::Stated);
     }
 
     fn inventory_node_with_rating() -> Node {
@@ -404,7 +368,7 @@ mod tests {
         assert_eq!(median(fast.profile.latency_ns), Some(100));
         assert_eq!(median(fast.profile.read_bytes_per_s), Some(20_000_000_000));
         assert_eq!(median(fast.profile.copy_bytes_per_s), Some(20_000_000_000));
-        assert_eq!(median(fast.figures.idle_latency_ns), Some(1));
+        assert_eq!(median(fast.tier.estimates.idle_latency_ns), Some(1));
         let slow = emulated(350, 5_000_000_000, &main);
         assert_eq!(median(slow.profile.latency_ns), Some(350));
         assert_eq!(median(slow.profile.copy_bytes_per_s), Some(5_000_000_000));
@@ -413,9 +377,9 @@ mod tests {
     #[test]
     fn unlimited_bandwidth_is_no_figure_and_takes_that_of_the_memory() {
         let unlimited = emulated(350, 0, &[node(0, MemoryKind::Dram, 100.0, 20e9)]);
-        assert_eq!(unlimited.figures.read_bytes_per_s, None);
+        assert_eq!(unlimited.tier.estimates.read_bytes_per_s, None);
         assert_eq!(median(unlimited.profile.copy_bytes_per_s), Some(20_000_000_000));
-        assert_eq!(unlimited.capacity_bytes, None);
+        assert_eq!(unlimited.tier.capacity_bytes, None);
     }
 
     #[test]
@@ -423,13 +387,14 @@ mod tests {
         let fast = node(0, MemoryKind::Cxl, 20.0, 200e9);
         let shown = Candidate::node(
             &unmeasured(0, MemoryKind::Cxl),
-            &fast.figures,
+            &fast.tier.estimates,
             None,
             vec!["cache bound".to_owned()],
             &Constraints::default(),
         )
         .unwrap();
-        assert_eq!((shown.profile.latency_ns, shown.basis), (None, Basis::Kind));
-        assert!(shown.figures.idle_latency_ns.is_some() && shown.remarks == ["cache bound"]);
+        assert_eq!((shown.profile.latency_ns, shown.tier.source), (None, Basis::Kind));
+        assert!(shown.tier.estimates.idle_latency_ns.is_some());
+        assert_eq!(shown.tier.remarks, ["cache bound"]);
     }
 }

@@ -10,9 +10,7 @@ mod tests;
 
 use std::array;
 
-use super::{
-    Access, Basis, Comparison, Figures, ObjectStore, Report, Source, Throughput, Tier,
-};
+use super::{Access, Basis, Comparison, Figures, ObjectStore, Report, Source, Throughput, Tier};
 
 /// The width that everything fits in, but for paths and names that are longer themselves.
 pub const COLUMNS: usize = 100;
@@ -65,9 +63,8 @@ pub fn table(report: &Report, style: Style) -> String {
 type Row = [String; 9];
 
 fn tiers(report: &Report, style: Style) -> String {
-    let header = [
-        "tier", "GiB", "free", "read GB/s", "write GB/s", "copy GB/s", "latency", "IOPS", "where",
-    ];
+    let header =
+        ["tier", "GiB", "free", "read GB/s", "write GB/s", "copy GB/s", "latency", "IOPS", "where"];
     let header: Row = header.map(str::to_owned);
     let rows: Vec<Row> = report.tiers.iter().map(row).collect();
     let widths = array::from_fn(|column| {
@@ -160,9 +157,10 @@ fn remarks(report: &Report) -> Vec<String> {
     let storage = report.storage.iter().flat_map(|storage| {
         storage.remarks.iter().map(|remark| format!("{}: {remark}", storage.path.display()))
     });
-    let stores = report.object_stores.iter().flat_map(|store| {
-        store.remarks.iter().map(|remark| format!("{}: {remark}", store.url))
-    });
+    let stores = report
+        .object_stores
+        .iter()
+        .flat_map(|store| store.remarks.iter().map(|remark| format!("{}: {remark}", store.url)));
     pairs.chain(storage).chain(stores).collect()
 }
 

@@ -3,13 +3,13 @@
 use tierfeed_core::tier::Kind;
 
 use super::{
-    Access, Bandwidth, Basis, Comparison, Engine, FORMAT, Figures, LoadedLatency,
-    LoadedPoint, Matrix, ObjectStore, Pair, Percentiles, RandomAccess, Report, Skipped, Source,
-    Storage, Throughput, Tier, Traffic, Transfer, View,
+    Access, Bandwidth, Basis, Comparison, Engine, FORMAT, Figures, LoadedLatency, LoadedPoint,
+    Matrix, ObjectStore, Pair, Percentiles, RandomAccess, Report, Skipped, Source, Storage,
+    Throughput, Tier, Traffic, Transfer, View,
 };
 use crate::{
     classify::MemoryClass,
-    figures::{estimate::Estimate, tenths, whole},
+    figures::estimate::Estimate,
     inventory::{Inventory, mount::Medium},
     sysroot::Sysroot,
     tests_support::FakeSysroot,
@@ -155,29 +155,11 @@ fn tiers() -> Vec<Tier> {
 }
 
 fn tier(name: &str, kind: Kind, figures: &Figures) -> Tier {
-    let figures = (*figures).rounded();
     Tier {
         name: name.to_owned(),
-        kind,
-        numa_node: None,
-        numa_nodes: Vec::new(),
-        path: None,
         capacity_bytes: Some(96 << 30),
         free_bytes: Some(90 << 30),
-        read_bytes_per_s: figures.read_bytes_per_s.map(whole),
-        write_bytes_per_s: figures.write_bytes_per_s.map(whole),
-        copy_bytes_per_s: figures.copy_bytes_per_s.map(whole),
-        triad_bytes_per_s: figures.triad_bytes_per_s.map(whole),
-        idle_latency_ns: figures.idle_latency_ns.map(tenths),
-        loaded_latency_ns: figures.loaded_latency_ns.map(tenths),
-        random_read_iops: figures.random_read_iops.map(whole),
-        emulated: false,
-        memory: None,
-        source: Basis::Measured,
-        access: None,
-        quality: figures.quality(),
-        estimates: figures,
-        remarks: Vec::new(),
+        ..Tier::with(kind, figures, Basis::Measured)
     }
 }
 
@@ -185,7 +167,7 @@ fn pair((initiator, target, latency_ns, gb_per_s): (u32, u32, f64, f64)) -> Pair
     let sweep = |traffic, share: f64| {
         [1_u32, 2, 4, 8, 12].map(|threads| {
             let rate = (f64::from(threads) * 14e9).min(gb_per_s * share * 1e9);
-            Bandwidth { traffic, threads, bytes_per_s: estimate(rate), bus_bytes_per_s: rate }
+            Bandwidth { traffic, threads, bytes_per_s: estimate(rate) }
         })
     };
     let kinds = [

@@ -122,12 +122,7 @@ pub(super) fn pair(initiator: usize, target: usize, is_best: bool) -> Pair {
 }
 
 pub(super) fn bandwidth(traffic: Traffic, bytes_per_s: f64) -> Bandwidth {
-    Bandwidth {
-        traffic,
-        threads: 4,
-        bytes_per_s: estimate(bytes_per_s),
-        bus_bytes_per_s: bytes_per_s,
-    }
+    Bandwidth { traffic, threads: 4, bytes_per_s: estimate(bytes_per_s) }
 }
 
 pub(super) fn estimate(value: f64) -> Estimate {

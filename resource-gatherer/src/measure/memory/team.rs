@@ -27,7 +27,7 @@ use super::{
 use crate::{
     figures::{
         Bandwidth, Traffic,
-        estimate::{Estimate, to_f64, to_tenths},
+        estimate::{Estimate, to_f64},
     },
     measure::{
         cell::{Cell, Occupation, Sample, StopRule},
@@ -68,12 +68,10 @@ impl Pass {
     }
 
     pub(super) fn bandwidth(self, time: Estimate) -> Bandwidth {
-        let bytes_per_s = self.rate(time).rounded();
         Bandwidth {
             traffic: self.traffic,
             threads: u32::try_from(self.threads).unwrap_or(u32::MAX),
-            bytes_per_s,
-            bus_bytes_per_s: to_tenths(bytes_per_s.median * work::bus_factor(self.traffic)),
+            bytes_per_s: self.rate(time).rounded(),
         }
     }
 }

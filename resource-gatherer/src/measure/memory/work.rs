@@ -1,17 +1,13 @@
 //! Decides what each kind of traffic does to a block, and how many bytes that is.
 //!
-//! 1. What the program moves is counted as STREAM counts it: each array read and each array written
-//!    once.
-//! 2. What the bus moves is an estimate: an ordinary store also reads its line first, one past the
-//!    caches does not. Processors that notice whole lines being written (Intel `SpecI2M`, Arm write
-//!    streaming) may leave that read out.
+//! Bytes are counted as STREAM counts them: each array read and each array written once.
 
 use std::hint::black_box;
 
 use tierfeed_numa_memory::kernels::{self, Mix};
 
 use super::arrays::{BLOCK, Block, PIECE, WORD_BYTES};
-use crate::figures::{Traffic, estimate::to_f64};
+use crate::figures::Traffic;
 
 impl Traffic {
     pub const ALL: [Self; 11] = [
@@ -73,14 +69,6 @@ pub(crate) fn piece_bytes(traffic: Traffic) -> u64 {
     bytes(moved(traffic, words(PIECE.0)))
 }
 
-/// Bytes on the bus for each byte that the program moves: rule 2.
-pub(crate) fn bus_factor(traffic: Traffic) -> f64 {
-    let moved = moved(traffic, words(BLOCK.0));
-    let fetched = if traffic.is_non_temporal() { 0 } else { moved.written };
-    let program = to_f64(bytes(moved));
-    (program + to_f64((fetched * WORD_BYTES) as u64)) / program
-}
-
 fn bytes(moved: Moved) -> u64 {
     ((moved.read + moved.written) * WORD_BYTES) as u64
 }
@@ -136,19 +124,6 @@ mod tests {
         assert_eq!(block_bytes(Traffic::Copy), 2 * BLOCK.0);
         assert_eq!(block_bytes(Traffic::Triad), 3 * BLOCK.0);
         assert_eq!(piece_bytes(Traffic::Add), 3 * PIECE.0);
-    }
-
-    #[test]
-    fn an_ordinary_store_is_two_lines_on_the_bus() {
-        let near = |factor: f64, expected: f64| (factor - expected).abs() < 1e-9;
-        assert!(near(bus_factor(Traffic::Read), 1.0));
-        assert!(near(bus_factor(Traffic::Write), 2.0));
-        assert!(near(bus_factor(Traffic::WriteNonTemporal), 1.0));
-        assert!(near(bus_factor(Traffic::Copy), 1.5));
-        assert!(near(bus_factor(Traffic::CopyNonTemporal), 1.0));
-        assert!(near(bus_factor(Traffic::Triad), 4.0 / 3.0));
-        assert!(near(bus_factor(Traffic::Mix3To1), 1.25));
-        assert!(near(bus_factor(Traffic::Mix1To1), 1.5));
     }
 
     #[test]
