@@ -20,7 +20,6 @@ pub(crate) mod gpu_memory;
 mod hwloc;
 pub mod kernel_tiers;
 pub mod meminfo;
-mod memory_kind;
 pub mod mount;
 pub mod node;
 pub(crate) mod number_list;
@@ -28,7 +27,6 @@ pub mod placement;
 pub mod processor;
 #[cfg(test)]
 mod tests;
-mod zones;
 
 use serde::{Deserialize, Serialize};
 

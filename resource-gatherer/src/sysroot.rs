@@ -62,6 +62,17 @@ pub(crate) fn optional(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
+/// The rest of the first line that begins with `key`, as in `VmRSS:  200000 kB`.
+pub(crate) fn field<'text>(text: &'text str, key: &str) -> Option<&'text str> {
+    text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
+}
+
+/// The bytes of a [`field`] in kB.
+pub(crate) fn field_bytes(text: &str, key: &str) -> Option<u64> {
+    let kibibytes: u64 = field(text, key)?.split_whitespace().next()?.parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
 pub(crate) fn optional_number(path: &Path) -> Option<u64> {
     optional(path)?.parse().ok()
 }

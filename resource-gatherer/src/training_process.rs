@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{
     inventory::number_list,
-    sysroot::{Sysroot, optional},
+    sysroot::{Sysroot, field, optional},
 };
 
 /// The PCI vendors whose GPUs train, as in sysfs: NVIDIA and AMD. A server's own display is none of them.
@@ -20,8 +20,7 @@ const VISIBLE: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR
 #[must_use]
 pub fn cpus_of(sysroot: Sysroot<'_>, process: u32) -> Option<Vec<u32>> {
     let status = optional(&sysroot.join(format!("proc/{process}/status")))?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    number_list::parse(list)
+    number_list::parse(field(&status, "Cpus_allowed_list:")?)
 }
 
 /// The NUMA node of the GPU that a process uses, by its environment; `None` if that does not tell.

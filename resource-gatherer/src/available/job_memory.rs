@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use tierfeed_core::units::Bytes;
 
-use crate::sysroot::{Sysroot, numbered_entries, optional};
+use crate::sysroot::{Sysroot, field_bytes, numbered_entries, optional};
 
 const STEP_DAEMON: &str = "slurmstepd";
 
@@ -61,7 +61,5 @@ fn is_daemon(pid: u32, processes: &BTreeMap<u32, Process>) -> bool {
 
 fn resident(sysroot: Sysroot<'_>, pid: u32) -> u64 {
     let status = optional(&sysroot.join(format!("proc/{pid}/status"))).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kibibytes.unwrap_or(0).saturating_mul(1024)
+    field_bytes(&status, "VmRSS:").unwrap_or(0)
 }

@@ -8,7 +8,7 @@ use tierfeed_core::units::Nanoseconds;
 
 use crate::{
     inventory::{cgroup, mount::Mount},
-    sysroot::{Sysroot, optional},
+    sysroot::{Sysroot, field, optional},
 };
 
 /// How long tasks waited for memory: some task, or all while nothing was done. Shares are of the last ten seconds,
@@ -40,7 +40,7 @@ pub fn parse(text: &str) -> Option<Pressure> {
 
 /// The share of the last ten seconds, and all time.
 pub(crate) fn waiting(text: &str, which: &str) -> Option<(f64, Nanoseconds)> {
-    let line = text.lines().find_map(|line| line.strip_prefix(which))?;
+    let line = field(text, which)?;
     let value = |key| line.split_whitespace().find_map(|field| field.strip_prefix(key));
     let percent = value("avg10=")?.parse().ok().filter(|it: &f64| (0.0..=100.0).contains(it))?;
     let microseconds: u64 = value("total=")?.parse().ok()?;

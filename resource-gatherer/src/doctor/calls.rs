@@ -91,9 +91,11 @@ fn read_back(facts: &Facts) -> Finding {
     if !attempt.is_refused() {
         return finding;
     }
-    let_policies_through(finding.degraded(
-        "the place of memory is read from numa_maps, and else reported as unverified",
-    ))
+    let_policies_through(
+        finding.degraded(
+            "the place of memory is read from numa_maps, and else reported as unverified",
+        ),
+    )
 }
 
 /// Judges a call that the kernel has since a version. Where it is denied, an old kernel cannot be told from
@@ -107,18 +109,15 @@ pub(super) fn since(
     match attempt {
         Attempt::Done | Attempt::Untried => finding,
         denied if denied.is_denied() => let_through(finding.degraded(consequence)),
-        Attempt::Refused(_) => finding
-            .degraded(consequence)
-            .fix(FixPlace::Host, format!("boot {version} or later")),
+        Attempt::Refused(_) => {
+            finding.degraded(consequence).fix(FixPlace::Host, format!("boot {version} or later"))
+        }
     }
 }
 
 pub(super) fn let_call_through(finding: Finding, call: &str) -> Finding {
     finding
-        .fix(
-            FixPlace::Container,
-            format!("--security-opt seccomp=PROFILE.json that allows {call}"),
-        )
+        .fix(FixPlace::Container, format!("--security-opt seccomp=PROFILE.json that allows {call}"))
         .fix(FixPlace::Systemd, format!("SystemCallFilter={call}"))
 }
 

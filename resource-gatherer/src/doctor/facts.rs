@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     inventory::{CgroupMemory, Inventory, mount},
-    sysroot::{ReadError, Sysroot, numbered_entries, optional, optional_number},
+    sysroot::{ReadError, Sysroot, field, numbered_entries, optional, optional_number},
 };
 
 impl Facts {
@@ -36,7 +36,7 @@ impl Facts {
             transform_worker: None,
             kernel: optional(&sysroot.join("proc/sys/kernel/osrelease")).unwrap_or_default(),
             in_container: in_container(sysroot),
-            capabilities: status_field(&status, "CapEff:")
+            capabilities: field(&status, "CapEff:")
                 .and_then(|digits| u64::from_str_radix(digits, 16).ok()),
             calls: tried.calls,
             memfd: tried.memfd,
@@ -109,10 +109,6 @@ fn storage(sysroot: Sysroot<'_>) -> &'static Path {
 fn chosen(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('[')?;
     rest.split_once(']').map(|(word, _)| word.to_owned())
-}
-
-fn status_field<'text>(status: &'text str, name: &str) -> Option<&'text str> {
-    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 /// Engines leave a file or name the group; there is no official sign.

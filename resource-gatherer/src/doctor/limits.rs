@@ -91,8 +91,7 @@ fn nodes_allowed(facts: &Facts) -> Finding {
         return Finding::ok(SUBJECT, format!("all nodes with memory: {}", list(&allowed)));
     }
     let all = list(&[allowed.as_slice(), denied.as_slice()].concat());
-    let found =
-        format!("the cpuset allows memory of {}, not of {}", list(&allowed), list(&denied));
+    let found = format!("the cpuset allows memory of {}, not of {}", list(&allowed), list(&denied));
     Finding::ok(SUBJECT, found)
         .degraded("the other nodes are listed but neither measured nor used as tiers")
         .fix(FixPlace::Container, format!("--cpuset-mems {all}"))

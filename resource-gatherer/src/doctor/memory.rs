@@ -69,9 +69,7 @@ fn free(facts: &Facts) -> Finding {
             .degraded("staging takes much of it, and little is left to cache samples")
             .fix(FixPlace::Job, "tiers: { main-memory: { reserve: 60 % } }")
     } else {
-        finding
-            .missing("few batches can be staged")
-            .fix(FixPlace::Job, "prefetch: { batches: 2 }")
+        finding.missing("few batches can be staged").fix(FixPlace::Job, "prefetch: { batches: 2 }")
     };
     finding.fix(FixPlace::Slurm, "--mem=0")
 }
@@ -97,10 +95,7 @@ fn control_group(facts: &Facts) -> Finding {
             "tiers in memory and RAM disks share this limit with the trainers and stay smaller",
         )
         .fix(FixPlace::Container, format!("--memory {mebibytes}m"))
-        .fix(
-            FixPlace::Kubernetes,
-            format!("resources: {{ limits: {{ memory: {mebibytes}Mi }} }}"),
-        )
+        .fix(FixPlace::Kubernetes, format!("resources: {{ limits: {{ memory: {mebibytes}Mi }} }}"))
         .fix(FixPlace::Systemd, "MemoryMax=90%")
         .fix(FixPlace::Slurm, "--mem=0")
 }

@@ -14,7 +14,7 @@ use super::{
     goal::{Goal, Profile, Step},
     memory::HeldMemory,
 };
-use crate::sysroot::{Sysroot, optional};
+use crate::sysroot::{Sysroot, field_bytes, optional};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
@@ -152,6 +152,7 @@ impl Report {
     /// The report of a hog that still holds `memory`; the caller adds what others can take, and the floor.
     pub(super) fn new(record: Record, memory: &HeldMemory, ending: Ending) -> Self {
         let (held, locked) = (memory.held(), memory.locked());
+        let status = optional(&Sysroot::live().join("proc/self/status"));
         Self {
             record,
             numa_node: memory.locality().node().map(|node| node.0),
@@ -163,7 +164,8 @@ impl Report {
             floor_bytes: 0,
             held_for_s: 0.0,
             held_bytes_final: held.0,
-            resident_bytes: resident(Sysroot::live()),
+            // Private memory that is in memory, not in swap.
+            resident_bytes: status.and_then(|status| field_bytes(&status, "RssAnon:")),
             locked_bytes: locked.0,
             kept_by: if locked == held { KeptBy::Locking } else { KeptBy::Touching },
             lock_refusal: memory.lock_refusal().map(ToString::to_string),
@@ -243,14 +245,6 @@ fn on_node((node, bytes): (NumaNode, Bytes)) -> OnNode {
 
 fn requested(step: &Step) -> Requested {
     Requested { goal: step.goal, lasts_s: step.lasts.map(seconds), reached_at_s: None }
-}
-
-/// Private memory of this process that is in memory, not in swap.
-fn resident(sysroot: Sysroot<'_>) -> Option<u64> {
-    let status = optional(&sysroot.join("proc/self/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
-    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kibibytes << 10)
 }
 
 #[cfg(test)]

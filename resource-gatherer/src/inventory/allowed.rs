@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{cgroup, mount::Mount, number_list};
-use crate::sysroot::{ReadError, Sysroot, malformed, optional, parsed};
+use crate::sysroot::{ReadError, Sysroot, field, malformed, optional, parsed};
 
 /// Each is `None` where the kernel has no cpusets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub(crate) fn read(sysroot: Sysroot<'_>, mounts: &[Mount]) -> Result<Allowed, Re
     let status = optional(&path).unwrap_or_default();
     let group = cgroup::own_v2_directory(sysroot, mounts);
     let list = |key: &str, file: &str, expected| {
-        if let Some(list) = status.lines().find_map(|line| line.strip_prefix(key)) {
+        if let Some(list) = field(&status, key) {
             let numbers = number_list::parse(list);
             return numbers.map(Some).ok_or_else(|| malformed(path.clone(), list, expected));
         }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tierfeed_numa_memory::capacity::cgroup::droppable;
 
 use super::mount::Mount;
-use crate::sysroot::{ReadError, Sysroot, optional, parsed, strict_number};
+use crate::sysroot::{ReadError, Sysroot, field, optional, parsed, strict_number};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -67,7 +67,7 @@ pub(crate) fn read(
 fn memory_levels(sysroot: Sysroot<'_>, mounts: &[Mount]) -> Option<(Version, Vec<PathBuf>)> {
     let membership = optional(&sysroot.join("proc/self/cgroup"))?;
     let (version, group) = membership.lines().find_map(v1_group).map_or_else(
-        || Some((Version::V2, membership.lines().find_map(|line| line.strip_prefix("0::"))?)),
+        || Some((Version::V2, field(&membership, "0::")?)),
         |group| Some((Version::V1, group)),
     )?;
     let mount = mounts.iter().rev().find(|mount| match version {
@@ -80,9 +80,8 @@ fn memory_levels(sysroot: Sysroot<'_>, mounts: &[Mount]) -> Option<(Version, Vec
 /// The directory of the process's own group, for the files that only make sense there.
 pub(crate) fn own_v2_directory(sysroot: Sysroot<'_>, mounts: &[Mount]) -> Option<PathBuf> {
     let membership = optional(&sysroot.join("proc/self/cgroup"))?;
-    let group = membership.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned();
     let mount = mounts.iter().rev().find(|mount| mount.file_system == "cgroup2")?;
-    levels(sysroot, mount, &group).into_iter().next()
+    levels(sysroot, mount, field(&membership, "0::")?).into_iter().next()
 }
 
 /// `4:memory:/group`, also when several controllers share the hierarchy.
@@ -123,7 +122,10 @@ fn read_level(version: Version, path: PathBuf) -> Result<Option<CgroupMemory>, R
         version,
         limit_bytes,
         usage_bytes,
-        reclaimable_bytes: droppable(&statistics(&path), total),
+        reclaimable_bytes: droppable(
+            &optional(&path.join("memory.stat")).unwrap_or_default(),
+            total,
+        ),
         path,
     }))
 }
@@ -139,7 +141,3 @@ fn limit(text: &str) -> Option<Option<u64>> {
 
 /// Version 1 writes "no limit" as the largest multiple of the page size that fits 63 bits.
 const UNLIMITED: u64 = 1 << 62;
-
-fn statistics(group: &Path) -> String {
-    optional(&group.join("memory.stat")).unwrap_or_default()
-}

@@ -17,8 +17,7 @@
 use std::{collections::BTreeMap, fs};
 
 use super::{
-    dax::{self, DaxDevice},
-    memory_kind::MemoryKind,
+    dax::{self, DaxDevice, MemoryKind},
     number_list,
 };
 use crate::sysroot::{Sysroot, entries, numbered_entries, optional};

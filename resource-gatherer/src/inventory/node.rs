@@ -3,16 +3,16 @@
 //! Numbers may have gaps. Distances are read by row, from the node that reads, and never mirrored:
 //! the row of a CPU-less node may be `255 255 255 255 10` while its column says 50.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use serde::{Deserialize, Serialize};
 use tierfeed_core::{tier::Kind, units::Bytes};
 
-pub use super::memory_kind::MemoryKind;
+pub use super::dax::MemoryKind;
 use super::{
     attributes::{self, Rated},
     dax::{self, DaxDevice},
-    gpu_memory, meminfo, number_list, zones,
+    gpu_memory, meminfo, number_list,
 };
 use crate::sysroot::{
     ReadError, Sysroot, malformed, numbered_entries, optional, optional_number, parsed,
@@ -83,7 +83,7 @@ pub(crate) fn read_all(
     let ids = online.unwrap_or_else(|| numbered_entries(&root, "node"));
     let kinds = dax::kinds(devices);
     let gpus = gpu_memory::of_devices(sysroot, devices);
-    let movable = zones::movable_percent(sysroot);
+    let movable = movable_percent(sysroot);
     ids.iter()
         .map(|&id| {
             let mut node = read_one(&root.join(format!("node{id}")), id, &ids)?;
@@ -142,4 +142,42 @@ fn memory_side_cache(directory: &Path) -> u64 {
         .into_iter()
         .filter_map(|index| optional_number(&directory.join(format!("index{index}/size"))))
         .fold(0, u64::saturating_add)
+}
+
+/// The share of movable memory in per cent, by node; empty where the kernel does not tell.
+///
+/// Distributions bring CXL memory up this way: a kernel without policy then never allocates there, and
+/// pages that a network card or a GPU pins are moved away or refused.
+fn movable_percent(sysroot: Sysroot<'_>) -> BTreeMap<u32, u8> {
+    let text = optional(&sysroot.join("proc/zoneinfo")).unwrap_or_default();
+    let mut nodes: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    let mut zone = None;
+    for line in text.lines() {
+        if let Some(header) = line.strip_prefix("Node ") {
+            zone = header_of(header);
+        } else if let (Some((node, name)), Some(pages)) = (zone, managed(line)) {
+            let (movable, all) = nodes.entry(node).or_default();
+            *all = all.saturating_add(pages);
+            if name == "Movable" {
+                *movable = movable.saturating_add(pages);
+            }
+        }
+    }
+    let percent = |movable: u64, all: u64| {
+        let share = (u128::from(movable) * 100).checked_div(u128::from(all))?;
+        u8::try_from(share).ok().filter(|percent| *percent <= 100)
+    };
+    let nodes = nodes.into_iter();
+    nodes.filter_map(|(node, (movable, all))| Some((node, percent(movable, all)?))).collect()
+}
+
+/// `0, zone   Movable`.
+fn header_of(text: &str) -> Option<(u32, &str)> {
+    let (node, zone) = text.split_once(", zone")?;
+    Some((node.parse().ok()?, zone.trim()))
+}
+
+/// `        managed  5394266`, in pages; their size cancels out.
+fn managed(line: &str) -> Option<u64> {
+    line.trim().strip_prefix("managed ")?.trim().parse().ok()
 }

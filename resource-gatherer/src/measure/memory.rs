@@ -46,8 +46,8 @@ use super::{
 };
 use crate::{
     figures::{self, Skipped},
-    inventory::{Inventory, node::Node, number_list},
-    sysroot::{Sysroot, optional},
+    inventory::{Inventory, node::Node},
+    sysroot::Sysroot,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -188,7 +188,7 @@ pub(crate) fn measure(task: &Task<'_>, begin: &dyn Fn(Part)) -> Result<Outcome, 
     let Pair { initiator, target, .. } = task.pair;
     let (cores, mut clock) = on_first_core(initiator, task.sysroot)?;
     let place = locality(task.inventory, target);
-    check_allowed(task.sysroot, target)?;
+    check_allowed(task.inventory, target)?;
     Measurement::new(task, &cores, place, &mut clock).run(begin)
 }
 
@@ -216,16 +216,9 @@ pub(crate) fn locality(inventory: &Inventory, node: &Node) -> Locality {
 
 /// Checks that the cpuset of this process has memory of `node`, because binding to another is reduced
 /// silently.
-pub(crate) fn check_allowed(sysroot: Sysroot<'_>, node: &Node) -> Result<(), MemoryError> {
-    let status = optional(&sysroot.join("proc/self/status")).unwrap_or_default();
-    let allowed = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"));
-    let allowed = allowed.and_then(number_list::parse);
-    match allowed {
-        Some(allowed) if !allowed.contains(&node.id) => {
-            Err(MemoryError::Forbidden(NumaNode(node.id)))
-        }
-        _ => Ok(()),
-    }
+pub(crate) fn check_allowed(inventory: &Inventory, node: &Node) -> Result<(), MemoryError> {
+    let is_allowed = inventory.allowed.has_node(node.id);
+    if is_allowed { Ok(()) } else { Err(MemoryError::Forbidden(NumaNode(node.id))) }
 }
 
 /// The greatest length of a buffer on `node`: invariant 1.
@@ -246,8 +239,10 @@ mod tests {
     #[test]
     fn memory_outside_the_cpuset_is_not_touched() {
         let machine = FakeSysroot::cxl_node();
-        let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
-        let check = |node: usize| check_allowed(Sysroot(machine.path()), &inventory.nodes[node]);
+        let check = |node: usize| {
+            let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
+            check_allowed(&inventory, &inventory.nodes[node])
+        };
         assert!(check(2).is_ok(), "a kernel without cpusets allows all");
         machine.write("proc/self/status", "Name:\tx\nMems_allowed_list:\t0-1\n");
         assert!(check(1).is_ok());

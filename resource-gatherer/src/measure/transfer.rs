@@ -85,7 +85,7 @@ impl Copier<'_> {
         allotment: Allotment<'_>,
     ) -> Result<Vec<Transfer>, MemoryError> {
         for place in [from, to] {
-            check_allowed(self.sysroot, place.node)?;
+            check_allowed(self.inventory, place.node)?;
         }
         let initiator = self.initiator(from.node, to.node).ok_or(MemoryError::OutOfTime)?;
         let (cores, mut clock) = on_first_core(initiator, self.sysroot)?;

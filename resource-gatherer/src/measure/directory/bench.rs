@@ -141,7 +141,10 @@ impl Bench {
 
     /// Reads blocks of 4 KiB at random places until the rate is steady or the time is over; `None` if that
     /// was too early for a rate.
-    pub(super) fn read_randomly(&mut self, depth: u32) -> Result<Option<RandomRate>, DirectoryError> {
+    pub(super) fn read_randomly(
+        &mut self,
+        depth: u32,
+    ) -> Result<Option<RandomRate>, DirectoryError> {
         let job = Job { kind: Kind::Read, block: RANDOM_BLOCK, depth };
         let Self { file, engine, len, time, random, abort, .. } = self;
         let mut blocks = random_blocks(depth as usize, RANDOM_BLOCK, random);

@@ -3,27 +3,6 @@
 //! Buffers, kernels, clocks and statistics are those of the probe, so what holds for one figure taken
 //! here holds for the report. Nothing of the rest of the probe is done: no knee of the caches is looked
 //! for, no frequency is watched, so choose the buffer and look at the interval.
-//!
-//! # Example
-//!
-//! ```no_run
-//! use tierfeed_core::units::{Bytes, Nanoseconds};
-//! use tierfeed_resource_gatherer::probe::memory::{Request, Subject, single};
-//!
-//! # fn main() -> Result<(), single::SingleError> {
-//! let request = Request {
-//!     initiator: 0,
-//!     target: 0,
-//!     subject: Subject::IdleLatency,
-//!     buffer: Bytes::mib(256),
-//!     sample: Nanoseconds(20_000_000),
-//!     time: Nanoseconds(2_000_000_000),
-//! };
-//! let latency_ns = single::estimate(&request)?;
-//! eprintln!("{} ns, at best {} ns", latency_ns.median, latency_ns.best);
-//! # Ok(())
-//! # }
-//! ```
 
 use std::{io, panic::resume_unwind, sync::atomic::AtomicBool, thread};
 
@@ -119,7 +98,7 @@ pub(crate) fn estimate_here(
         node.ok_or(SingleError::NoNode(id))
     };
     let (initiator, target) = (find(request.initiator)?, find(request.target)?);
-    check_allowed(Sysroot::live(), target)?;
+    check_allowed(inventory, target)?;
     let (cores, mut clock) = on_first_core(initiator, Sysroot::live())?;
     let place = locality(inventory, target);
     let found = match request.subject {
