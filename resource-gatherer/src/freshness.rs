@@ -117,14 +117,8 @@ pub fn directory(
     Ok(())
 }
 
-/// # Errors
-///
-/// The first thing that changed.
-pub fn bucket(then: &Inventory, now: &Inventory) -> Result<(), Stale> {
-    boot(then, now)
-}
-
-fn boot(then: &Inventory, now: &Inventory) -> Result<(), Stale> {
+/// Compares the host and how its kernel was started: figures of a bucket depend on nothing else.
+pub(crate) fn boot(then: &Inventory, now: &Inventory) -> Result<(), Stale> {
     if then.host != now.host {
         return Err(Stale::OtherHost { was: then.host.clone(), now: now.host.clone() });
     }

@@ -4,7 +4,6 @@
 //! 2. An emulated tier carries the figures that its settings state, and says `emulated`.
 //! 3. Every number has its unit in its key.
 
-mod profile;
 mod schema;
 mod store;
 mod table;
@@ -16,7 +15,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tierfeed_core::tier::Kind;
 
-pub(crate) use self::{profile::into_main_memory, store::write_json};
+pub(crate) use self::store::write_json;
 pub use self::{
     schema::SCHEMA,
     store::{StoreError, read, write},
@@ -28,8 +27,8 @@ pub use crate::figures::{
     View,
 };
 use crate::{
-    classify::{Classification, MemoryClass},
-    figures::{tenths, whole},
+    classify::{Classification, MemoryClass, Profile},
+    figures::{estimate::Estimate, tenths, whole},
     inventory::Inventory,
 };
 
@@ -64,6 +63,21 @@ impl Report {
             views: self.views.clone(),
         }
     }
+
+    /// The figures of `tier`, one of this report; `None` if its place rests on no figure that was measured.
+    #[must_use]
+    pub fn profile(&self, tier: &Tier) -> Option<Profile> {
+        let copy = into_main_memory(&self.transfers, &tier.name);
+        let copy_bytes_per_s = copy.or(tier.estimates.copy_bytes_per_s);
+        tier.profile().map(|profile| Profile { copy_bytes_per_s, ..profile })
+    }
+}
+
+/// The best measured copy from tier `from` into main memory.
+pub(crate) fn into_main_memory(transfers: &[Transfer], from: &str) -> Option<Estimate> {
+    let main = Kind::MainMemory.name();
+    let of_tier = transfers.iter().filter(|it| it.from == from && it.to == main);
+    of_tier.map(|it| it.bytes_per_s).max_by(|a, b| a.median.total_cmp(&b.median))
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -138,6 +152,22 @@ impl Tier {
             estimates: figures,
             remarks: Vec::new(),
         }
+    }
+
+    /// The figures of the tier, without copies that a report has beside it; `None` if its place rests on no
+    /// figure that was measured.
+    #[must_use]
+    pub fn profile(&self) -> Option<Profile> {
+        let is_measured = matches!(self.source, Basis::Measured | Basis::Config);
+        let figures = &self.estimates;
+        let profile = Profile {
+            latency_ns: figures.idle_latency_ns,
+            read_bytes_per_s: figures.read_bytes_per_s,
+            copy_bytes_per_s: figures.copy_bytes_per_s,
+            ..Profile::unmeasured(self.kind)
+        };
+        let has_cost = profile.chunk_cost_ns().is_some();
+        (is_measured && has_cost && !self.emulated).then_some(profile)
     }
 
     /// Whether the figures are those of any RAM disk on the nodes of the tier, not of a directory.

@@ -110,7 +110,7 @@ impl ColdStore {
         if path.is_absolute() {
             freshness::directory(then, now, (path, path))
         } else {
-            freshness::bucket(then, now)
+            freshness::boot(then, now)
         }
     }
 }

@@ -7,15 +7,15 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tierfeed_core::units::{Bytes, Nanoseconds, ParseError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Goal {
-    #[serde(rename = "take_bytes", serialize_with = "in_bytes")]
+    #[serde(rename = "take_bytes")]
     Take(Bytes),
     /// Hold all but this much.
-    #[serde(rename = "leave_bytes", serialize_with = "in_bytes")]
+    #[serde(rename = "leave_bytes")]
     Leave(Bytes),
 }
 
@@ -105,11 +105,6 @@ impl FromStr for Profile {
         }
         Ok(Self(steps))
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn in_bytes<S: Serializer>(bytes: &Bytes, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u64(bytes.0)
 }
 
 fn parse_step(text: &str) -> Result<Step, ProfileError> {

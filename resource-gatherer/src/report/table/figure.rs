@@ -7,20 +7,23 @@ pub(super) const NONE: &str = "-";
 
 /// A rate in GB/s with its confidence.
 pub(super) fn rate(estimate: Option<Estimate>) -> String {
-    estimate.map_or_else(|| NONE.to_owned(), |it| digits(it.median / 1e9) + &confidence(it))
+    with_confidence(estimate, |median| digits(median / 1e9))
 }
 
 pub(super) fn latency(estimate: Option<Estimate>) -> String {
-    estimate.map_or_else(|| NONE.to_owned(), |it| nanoseconds(it.median) + &confidence(it))
+    with_confidence(estimate, nanoseconds)
 }
 
 pub(super) fn operations(estimate: Option<Estimate>) -> String {
-    let number = |value: f64| match value {
+    with_confidence(estimate, |value| match value {
         value if value >= 999_500.0 => digits(value / 1e6) + " M",
         value if value >= 999.5 => digits(value / 1e3) + " k",
         value => digits(value),
-    };
-    estimate.map_or_else(|| NONE.to_owned(), |it| number(it.median) + &confidence(it))
+    })
+}
+
+fn with_confidence(estimate: Option<Estimate>, text: impl Fn(f64) -> String) -> String {
+    estimate.map_or_else(|| NONE.to_owned(), |it| text(it.median) + &confidence(it))
 }
 
 pub(super) fn time(nanoseconds_or_none: Option<f64>) -> String {
