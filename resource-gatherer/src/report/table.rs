@@ -47,15 +47,17 @@ impl Style {
 /// The text ends with a line end.
 #[must_use]
 pub fn table(report: &Report, style: Style) -> String {
-    let stores = report.object_stores.iter().map(object_store).collect();
-    let differing = report.comparisons.iter().filter(|it| it.differs).map(difference).collect();
-    let skipped = report.skipped.iter().map(|it| format!("{}: {}", it.what, it.why)).collect();
+    let stores: Vec<_> = report.object_stores.iter().map(object_store).collect();
+    let differing = report.comparisons.iter().filter(|it| it.differs);
+    let differing: Vec<_> = differing.map(difference).collect();
+    let skipped = report.skipped.iter().map(|it| format!("{}: {}", it.what, it.why));
+    let skipped: Vec<_> = skipped.collect();
     let sections = [
         Some(tiers(report, style)),
-        section(style, "object stores", stores),
-        section(style, "remarks", remarks(report)),
-        section(style, "stated and measured differ by more than 25 %", differing),
-        section(style, "left out", skipped),
+        section(style, "object stores", &stores),
+        section(style, "remarks", &remarks(report)),
+        section(style, "stated and measured differ by more than 25 %", &differing),
+        section(style, "left out", &skipped),
     ];
     sections.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
@@ -186,7 +188,7 @@ fn difference(comparison: &Comparison) -> String {
     format!("NUMA node {node}: {who} {stated} of {what}, measured {measured}")
 }
 
-fn section(style: Style, name: &str, texts: Vec<String>) -> Option<String> {
+fn section(style: Style, name: &str, texts: &[String]) -> Option<String> {
     let lines = texts.iter().flat_map(|text| wrapped(text)).map(|line| line + "\n");
     let heading = style.paint(name, Paint::Heading) + "\n";
     (!texts.is_empty()).then(|| heading + &lines.collect::<String>())
