@@ -36,6 +36,9 @@ pub struct MemoryGroup {
 struct Files {
     mount: &'static str,
     limit: &'static str,
+    usage: &'static str,
+    /// The file and the figure of what was swapped out; a kernel without swap has none.
+    swapped: (&'static str, &'static str),
     /// Counts processes that were killed for want of memory, as `oom_kill`.
     kills: &'static str,
     /// Figures of `memory.stat` that do not include page cache.
@@ -50,20 +53,24 @@ enum Reclaim {
     /// A file takes the number of bytes.
     File(&'static str),
     /// By a limit below what the group uses.
-    Limit { usage: &'static str, limit: &'static str },
+    Limit,
 }
 
 const VERSION_1: Files = Files {
     mount: "/sys/fs/cgroup/memory",
     limit: "memory.limit_in_bytes",
+    usage: "memory.usage_in_bytes",
+    swapped: ("memory.stat", "total_swap"),
     kills: "memory.oom_control",
     held: ["total_rss", "total_shmem"],
     cache: ("total_cache", "total_shmem"),
-    reclaim: Reclaim::Limit { usage: "memory.usage_in_bytes", limit: "memory.limit_in_bytes" },
+    reclaim: Reclaim::Limit,
 };
 const VERSION_2: Files = Files {
     mount: "/sys/fs/cgroup",
     limit: "memory.max",
+    usage: "memory.current",
+    swapped: ("memory.swap.current", ""),
     kills: "memory.events",
     held: ["anon", "shmem"],
     cache: ("file", "shmem"),
@@ -118,18 +125,17 @@ impl MemoryGroup {
     ///
     /// If the kernel refuses it.
     pub fn trim_page_cache(&self, room: Bytes) -> anyhow::Result<()> {
-        let (all, shared) = self.files.cache;
-        let cache = self.figure("memory.stat", all).0 - self.figure("memory.stat", shared).0;
-        let Some(excess) = cache.checked_sub(room.0).filter(|excess| *excess > 0) else {
+        let Some(excess) = self.page_cache().0.checked_sub(room.0).filter(|excess| *excess > 0)
+        else {
             return Ok(());
         };
         match self.files.reclaim {
             Reclaim::File(file) => self.write_reclaiming(file, &excess.to_string()),
             // A limit takes effect once the pages are gone, and is gone at once too.
-            Reclaim::Limit { usage, limit } => {
-                let less = self.figure(usage, "").0.saturating_sub(excess);
-                self.write_reclaiming(limit, &less.to_string())?;
-                self.write_reclaiming(limit, "-1")
+            Reclaim::Limit => {
+                let less = self.figure(self.files.usage, "").0.saturating_sub(excess);
+                self.write_reclaiming(self.files.limit, &less.to_string())?;
+                self.write_reclaiming(self.files.limit, "-1")
             }
         }
     }
@@ -181,6 +187,22 @@ impl MemoryGroup {
     /// Whether the kernel killed a process because the group had no memory left.
     pub fn has_killed(&self) -> bool {
         self.figure(self.files.kills, "oom_kill") > Bytes(0)
+    }
+
+    pub fn swapped(&self) -> Bytes {
+        let (file, name) = self.files.swapped;
+        self.figure(file, name)
+    }
+
+    /// All memory of the group but page cache of files, that of the kernel included.
+    pub fn used_without_page_cache(&self) -> Bytes {
+        Bytes(self.figure(self.files.usage, "").0.saturating_sub(self.page_cache().0))
+    }
+
+    fn page_cache(&self) -> Bytes {
+        let (all, shared) = self.files.cache;
+        let figure = |name| self.figure("memory.stat", name).0;
+        Bytes(figure(all).saturating_sub(figure(shared)))
     }
 
     pub fn held(&self) -> Bytes {

@@ -90,31 +90,13 @@ pub(crate) struct IdleArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct TrainerArguments {
-    /// The checksum of every sample, as hexadecimal lines.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) sums: PathBuf,
-    /// The checksums of the rows that the agent makes of the samples.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) rows: Option<PathBuf>,
-    /// The file to which it appends a line for each batch that it used.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: PathBuf,
-    /// It ends when this file exists.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) stop: PathBuf,
-    /// It starts a process that keeps its socket when this file exists.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) fork: PathBuf,
-    /// The file to which it writes the number of that process.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) orphan: PathBuf,
+    /// The folder of the campaign: checksums, the record of each rank, and files by which trainers are told
+    /// to do something.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: PathBuf,
     /// How long a step computes.
     #[arg(long, value_name = "TIME")]
     pub(crate) step: Nanoseconds,
-    /// The folder with the number of steps that each rank has made: no rank begins one before all have made as
-    /// many, as with an all-reduce [default: each rank for itself].
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) steps: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -5,32 +5,10 @@ use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
+
 use tierfeed_harness::s3_server::S3Server;
 
 pub(crate) const PREFIX: &str = "data";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StoreFault {
-    /// Every request is refused (503).
-    Refuse,
-    /// Some objects are not found (404).
-    Hide,
-    /// Bodies of some objects are cut short.
-    Cut,
-    /// Bodies of some objects begin, and then stall.
-    Stall,
-}
-
-impl StoreFault {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Refuse => "refuse",
-            Self::Hide => "hide",
-            Self::Cut => "cut",
-            Self::Stall => "stall",
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Bucket {
@@ -52,10 +30,11 @@ impl Bucket {
         self.server.pid()
     }
 
-    /// Begins a fault, for every request or for some keys below [`PREFIX`]. Returns its number.
-    pub(crate) fn begin(&self, fault: StoreFault, keys: &[String]) -> anyhow::Result<u64> {
+    /// Begins a fault of the server, `refuse`, `hide`, `cut` or `stall`, for some keys below [`PREFIX`], or for
+    /// every request if there are none. Returns its number.
+    pub(crate) fn begin(&self, fault: &str, keys: &[String]) -> anyhow::Result<u64> {
         let number = self.faults_begun.fetch_add(1, Ordering::Relaxed);
-        let mut command = format!("begin {number} {}", fault.word());
+        let mut command = format!("begin {number} {fault}");
         keys.iter().for_each(|key| command.extend([" ", PREFIX, "/", key]));
         command.push('\n');
         self.server.send(&command)?;

@@ -1,15 +1,16 @@
 //! The checks at the end of a campaign: growth of processes, leaked chunks, and what was left behind.
 
-use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
 
 use crate::{
-    footprint::Footprint,
-    testbed::{Source, Testbed},
-    tier_usage::TierUsage,
-    workers,
+    bucket::Bucket, footprint::Footprint, metrics::TierUsage, role::Role, testbed::Testbed, workers,
 };
 
 /// In bytes: allocators keep pages, and each window and bounce buffer is made when it is first needed.
@@ -52,7 +53,7 @@ const KEPT_FILES: [&str; 12] = [
 
 #[derive(Debug, Clone)]
 pub(crate) struct Measurement {
-    pub(crate) role: String,
+    pub(crate) role: Role,
     pub(crate) at_s: f64,
     /// The number of the process among those of its role: 1 for the first.
     pub(crate) incarnation: u32,
@@ -97,26 +98,27 @@ pub(crate) struct Growth {
 impl Growth {
     /// The growth of every role whose longest-lived process was measured at least three times once it was warm.
     pub(crate) fn of_all(measurements: &[Measurement]) -> Vec<Self> {
-        let roles: BTreeSet<&str> =
-            measurements.iter().map(|measurement| measurement.role.as_str()).collect();
-        roles.into_iter().filter_map(|role| Self::of(role, measurements)).collect()
+        let mut by_role: BTreeMap<Role, BTreeMap<u32, Vec<&Measurement>>> = BTreeMap::new();
+        for it in measurements {
+            by_role.entry(it.role).or_default().entry(it.incarnation).or_default().push(it);
+        }
+        let longest = |it: BTreeMap<u32, Vec<_>>| it.into_values().max_by_key(Vec::len);
+        by_role.into_values().filter_map(longest).filter_map(|it| Self::of(&it)).collect()
     }
 
-    /// The growth of the process that was measured most often.
-    fn of(role: &str, measurements: &[Measurement]) -> Option<Self> {
-        let of_role = || measurements.iter().filter(|measurement| measurement.role == role);
-        let incarnations: BTreeSet<u32> = of_role().map(|it| it.incarnation).collect();
-        let of_incarnation = |number| of_role().filter(move |it| it.incarnation == number);
-        let longest = incarnations.into_iter().max_by_key(|it| of_incarnation(*it).count())?;
-        let warm_at_s = of_incarnation(longest).next()?.at_s + WARM_UP_S;
-        let found: Vec<_> = of_incarnation(longest).filter(|it| it.at_s >= warm_at_s).collect();
-        if found.len() < 3 {
-            return None;
-        }
+    /// The growth of one process.
+    fn of(measurements: &[&Measurement]) -> Option<Self> {
+        let warm_at_s = measurements.first()?.at_s + WARM_UP_S;
+        let found: Vec<_> =
+            measurements.iter().copied().filter(|it| it.at_s >= warm_at_s).collect();
         let third = found.len() / 3;
-        let over_s = found.last()?.at_s - found.first()?.at_s;
-        let (first, last) = (median(&found[..third]), median(&found[found.len() - third..]));
-        Some(Self { role: role.to_owned(), over_s, first, last })
+        let (begin, end) = (found.first()?, found.last()?);
+        (third > 0).then(|| Self {
+            role: begin.role.to_string(),
+            over_s: end.at_s - begin.at_s,
+            first: median(&found[..third]),
+            last: median(&found[found.len() - third..]),
+        })
     }
 
     /// Sentences about resources that grew more than they may beside `peers` other nodes.
@@ -160,10 +162,11 @@ pub(crate) fn shared_memory() -> BTreeSet<String> {
 /// Sentences about everything that should not be there after the last process ended.
 pub(crate) fn leftovers(testbed: &Testbed, shared_before: &BTreeSet<String>) -> Vec<String> {
     let mut found = Vec::new();
-    for tier in [testbed.scratch(), testbed.storage()] {
+    let folder = &testbed.folder;
+    for tier in [folder.scratch(), folder.storage()] {
         found.extend(names(&tier).map(|name| format!("{name} is left in tier {}", tier.display())));
     }
-    for run_dir in testbed.run_dirs() {
+    for run_dir in testbed.world.servers().map(|it| folder.run_dir(it)) {
         let is_kept = |name: &String| KEPT_FILES.contains(&name.as_str());
         let left = names(&run_dir).filter(|name| !is_kept(name));
         found.extend(left.map(|name| format!("{name} is left in {}", run_dir.display())));
@@ -171,13 +174,10 @@ pub(crate) fn leftovers(testbed: &Testbed, shared_before: &BTreeSet<String>) -> 
     let shared = shared_memory().into_iter().filter(|it| !shared_before.contains(it));
     let ours = shared.filter(|name| name.contains("tierfeed"));
     found.extend(ours.map(|name| format!("{name} is left in /dev/shm")));
-    let served_by = match &testbed.source {
-        Source::Bucket(store) => Some(store.pid()),
-        Source::Files => None,
-    };
+    let served_by = testbed.bucket.as_ref().map(Bucket::pid);
     let orphans = workers::of(1).into_iter();
     found.extend(orphans.map(|pid| format!("a transform worker is left: {pid}")));
-    let left = processes_of(&testbed.folder).filter(|(pid, _)| Some(*pid) != served_by);
+    let left = processes_of(folder.path()).filter(|(pid, _)| Some(*pid) != served_by);
     found.extend(left.map(|(pid, text)| format!("a process is left: {pid}: {text}")));
     found
 }
@@ -210,36 +210,34 @@ fn processes_of(folder: &Path) -> impl Iterator<Item = (u32, String)> + use<> {
     })
 }
 
-pub(crate) fn seconds(time: Duration) -> f64 {
-    time.as_secs_f64()
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::process::Stdio;
 
     use super::*;
-    use crate::{role::World, samples::Samples, testbed::Setup};
+    use crate::testbed::Setup;
 
-    fn measurement(role: &str, incarnation: u32, at_s: f64, memory: u64) -> Measurement {
+    const AGENT: Role = Role::Agent(0);
+
+    fn measurement(role: Role, incarnation: u32, at_s: f64, memory: u64) -> Measurement {
         let memory_bytes = memory << 20;
         let held = Footprint { memory_bytes, descriptors: 50, files: 9, ..Footprint::default() };
-        Measurement { role: role.to_owned(), at_s, incarnation, held, tier_usage: None }
+        Measurement { role, at_s, incarnation, held, tier_usage: None }
     }
 
     #[test]
     fn growth_is_measured_on_the_longest_lived_process_of_each_role() {
         let mut measurements =
-            vec![measurement("agent", 1, 0.0, 10), measurement("agent", 1, 1.0, 500)];
+            vec![measurement(AGENT, 1, 0.0, 10), measurement(AGENT, 1, 1.0, 500)];
         let warm_at = |it: u32| WARM_UP_S + f64::from(it);
-        measurements.extend([measurement("agent", 2, 0.0, 1), measurement("agent", 2, 39.0, 1)]);
-        let grows = |it: u32| measurement("agent", 2, warm_at(it), u64::from(it) * 20);
+        measurements.extend([measurement(AGENT, 2, 0.0, 1), measurement(AGENT, 2, 39.0, 1)]);
+        let grows = |it: u32| measurement(AGENT, 2, warm_at(it), u64::from(it) * 20);
         measurements.extend((0..9).map(grows));
-        measurements.push(measurement("manager", 2, 0.0, 1));
-        measurements.extend((0..30_u32).map(|it| measurement("manager", 2, warm_at(it), 7)));
+        measurements.push(measurement(Role::Manager, 2, 0.0, 1));
+        measurements.extend((0..30_u32).map(|it| measurement(Role::Manager, 2, warm_at(it), 7)));
         let growth = Growth::of_all(&measurements);
-        let [agent, manager] = growth.as_slice() else { panic!("{growth:?}") };
+        let [manager, agent] = growth.as_slice() else { panic!("{growth:?}") };
         assert_eq!((agent.first.memory_bytes >> 20, agent.last.memory_bytes >> 20), (20, 140));
         assert_eq!(agent.excess(0).len(), 1, "{:?}", agent.excess(0));
         assert_eq!((manager.role.as_str(), manager.excess(0).len()), ("manager", 0));
@@ -255,7 +253,7 @@ mod tests {
         ];
         for grow in grow {
             let times = [0.0, WARM_UP_S, WARM_UP_S, WARM_UP_S];
-            let mut measurements = times.map(|at_s| measurement("agent", 1, at_s, 1)).to_vec();
+            let mut measurements = times.map(|at_s| measurement(AGENT, 1, at_s, 1)).to_vec();
             grow(&mut measurements[3].held);
             assert_eq!(Growth::of_all(&measurements)[0].excess(0).len(), 1);
         }
@@ -264,7 +262,7 @@ mod tests {
     #[test]
     fn a_cache_may_grow_as_far_as_its_metrics_say() {
         let leak = |real: u64, held: u64, allowed: u64| {
-            let mut measurement = measurement("agent", 1, 0.0, 1);
+            let mut measurement = measurement(AGENT, 1, 0.0, 1);
             measurement.held.cache_bytes = real << 20;
             measurement.tier_usage =
                 Some(TierUsage { held_bytes: held << 20, allowed_bytes: allowed << 20 });
@@ -274,30 +272,28 @@ mod tests {
         assert_eq!(leak(31, 30, 29), "", "chunks in flight");
         assert!(
             leak(32, 30, 30)
-                .starts_with("agent has chunks of 32 MiB while no fault is active; 30 MiB")
+                .starts_with("agent0 has chunks of 32 MiB while no fault is active; 30 MiB")
         );
         assert!(
             leak(32, 32, 30)
-                .starts_with("agent holds chunks of 32 MiB while no fault is active; 30 MiB")
+                .starts_with("agent0 holds chunks of 32 MiB while no fault is active; 30 MiB")
         );
-        assert_eq!(measurement("trainer0", 1, 0.0, 1).leak(), None);
+        assert_eq!(measurement(Role::Trainer(0), 1, 0.0, 1).leak(), None);
     }
 
     #[test]
     fn files_and_processes_that_are_left_behind_are_found() {
         let folder = tempfile::tempdir().unwrap();
-        let world = World::ONE_NODE;
-        let setup = Setup { world, files: 3, server: None, memory: None, samples: Samples::Noise };
-        let testbed = Testbed::make(folder.path(), setup).unwrap();
+        let testbed = Testbed::make(folder.path(), Setup::plain(3)).unwrap();
+        let run_dirs = [Role::Manager, AGENT].map(|it| testbed.folder.run_dir(it));
         let shared = shared_memory();
-        for run_dir in testbed.run_dirs() {
-            fs::create_dir(&run_dir).unwrap();
+        for run_dir in &run_dirs {
+            fs::create_dir(run_dir).unwrap();
             KEPT_FILES.iter().for_each(|name| fs::write(run_dir.join(name), "").unwrap());
         }
         assert_eq!(leftovers(&testbed, &shared), Vec::<String>::new());
-        for place in
-            [testbed.scratch(), testbed.storage(), testbed.agent_dir(0), testbed.manager_dir()]
-        {
+        let tiers = [testbed.folder.scratch(), testbed.folder.storage()];
+        for place in tiers.iter().chain(&run_dirs) {
             fs::write(place.join("forgotten"), "").unwrap();
             let found = leftovers(&testbed, &shared);
             assert_eq!(found.len(), 1, "{found:?}");
@@ -306,7 +302,8 @@ mod tests {
         }
         // Its first byte shows that it runs: before, its arguments may not be in /proc yet.
         let mut cat = std::process::Command::new("cat");
-        let cat = cat.arg("-").arg(testbed.sums()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let cat =
+            cat.arg("-").arg(testbed.folder.sums()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = cat.spawn().unwrap();
         process.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         process.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
@@ -332,13 +329,13 @@ mod tests {
     #[test]
     fn equal_measurements_show_no_growth() {
         let measurements: Vec<Measurement> =
-            (0_u32..90).map(|it| measurement("agent", 1, f64::from(it), 100)).collect();
+            (0_u32..90).map(|it| measurement(AGENT, 1, f64::from(it), 100)).collect();
         assert_eq!(Growth::of_all(&measurements)[0].excess(0), Vec::<String>::new());
     }
 
     #[test]
     fn two_measurements_show_nothing() {
-        let measurements = [measurement("agent", 1, 0.0, 1), measurement("agent", 1, 1.0, 2)];
+        let measurements = [measurement(AGENT, 1, 0.0, 1), measurement(AGENT, 1, 1.0, 2)];
         assert!(Growth::of_all(&measurements).is_empty());
     }
 }

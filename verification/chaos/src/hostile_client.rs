@@ -15,10 +15,12 @@ use std::{
     io::{IoSlice, Write as _},
     net::{TcpListener, TcpStream},
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd},
-    path::{Path, PathBuf},
+    path::Path,
+    process::{Child, Command, Stdio},
     time::Duration,
 };
 
+use anyhow::Context as _;
 use nix::{
     libc,
     sys::socket::{
@@ -33,9 +35,12 @@ use tierfeed_core::{
     latency_quantiles::Draws,
     units::Bytes,
 };
-use tierfeed_handoff::{Client, ConnectError, Hello, PROTOCOL, Reply, RequestError, Role};
+use tierfeed_handoff::{
+    self as handoff, Client, ConnectError, Hello, PROTOCOL, Reply, RequestError,
+};
+use tierfeed_harness::clock::now;
 
-use crate::clock::Clock;
+use crate::{arguments::HostileArguments, role::Role, supervisor::Supervisor};
 
 /// Time to wait for an agent, which may be stopped or gone.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -45,15 +50,6 @@ const SILENT_MAX: usize = 128;
 
 const REPETITIONS: u32 = 50;
 
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) socket: PathBuf,
-    pub(crate) manager: Option<String>,
-    pub(crate) rank: u32,
-    pub(crate) time: Duration,
-    pub(crate) seed: u64,
-}
-
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) moves: BTreeMap<String, u64>,
@@ -61,101 +57,72 @@ pub(crate) struct Tally {
     pub(crate) impersonations: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Attack {
-    /// Publishes orders without waiting for answers.
-    Flood,
-    /// Connects as a rank of another process.
-    Impersonate,
-    /// Sends a socket whose last `close` would block for a minute.
-    SendLingering,
-    /// Requests batches of epochs far from each other.
-    RequestFarEpochs,
-    /// Sends random bytes as messages, some of them too long.
-    SendGarbage,
-    /// Connects to agent and manager, and sends nothing.
-    OpenSilent,
-    /// Overwrites its staging memory while batches arrive there.
-    OverwriteStaging,
-    Reconnect,
-}
+type Attack = fn(&mut Hostile<'_>) -> anyhow::Result<()>;
 
-impl Attack {
-    const ALL: [Self; 8] = [
-        Self::Flood,
-        Self::Impersonate,
-        Self::SendLingering,
-        Self::RequestFarEpochs,
-        Self::SendGarbage,
-        Self::OpenSilent,
-        Self::OverwriteStaging,
-        Self::Reconnect,
-    ];
+/// By the names under which they are counted, in the order in which seeds draw them.
+const ATTACKS: [(&str, Attack); 8] = [
+    ("floods", |it| it.flood()),
+    ("poses", |it| it.impersonate()),
+    ("lingers", |it| it.send_lingering()),
+    ("jumps", |it| it.request_far_epochs()),
+    ("babbles", |it| it.send_garbage()),
+    ("is silent", |it| it.open_silent()),
+    ("scribbles", |it| it.overwrite_staging()),
+    ("comes and goes", |it| it.reconnect()),
+];
 
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Flood => "floods",
-            Self::Impersonate => "poses",
-            Self::SendLingering => "lingers",
-            Self::RequestFarEpochs => "jumps",
-            Self::SendGarbage => "babbles",
-            Self::OpenSilent => "is silent",
-            Self::OverwriteStaging => "scribbles",
-            Self::Reconnect => "comes and goes",
-        }
+/// Starts a hostile client, which ends by itself and prints its [`Tally`].
+pub(crate) fn start(at: &Supervisor<'_>, seed: u64, time: Duration) -> anyhow::Result<Child> {
+    let mut hostile = Command::new(&at.programs.own);
+    hostile.args(["hostile", "--seed", &seed.to_string()]);
+    hostile.arg("--socket").arg(at.testbed.folder.run_dir(Role::Agent(0)).join("agent.sock"));
+    let rank = at.testbed.world.ranks().end;
+    hostile.args(["--rank", &rank.to_string(), "--time", &format!("{} ms", time.as_millis())]);
+    if let Some(manager) = &at.address {
+        hostile.args(["--manager", manager]);
     }
+    hostile.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    hostile.spawn().context("cannot start the hostile client")
 }
 
-pub(crate) fn attack(settings: &Settings) -> Tally {
-    let clock = Clock::start();
+pub(crate) fn attack(arguments: &HostileArguments) -> Tally {
+    let begin = now();
     let mut hostile = Hostile {
-        settings,
-        draws: Draws::of(settings.seed, 0),
+        arguments,
+        draws: Draws::of(arguments.seed, 0),
         silent: Vec::new(),
         tally: Tally::default(),
     };
-    while clock.now() < settings.time {
-        let attack = Attack::ALL[hostile.below(Attack::ALL.len())];
+    while begin.elapsed() < Duration::from_nanos(arguments.time.0) {
+        let (name, attack) = ATTACKS[hostile.below(ATTACKS.len())];
         // Errors are expected: the agent is gone, or closes the connection.
-        let _ = hostile.make(attack);
-        *hostile.tally.moves.entry(attack.name().to_owned()).or_default() += 1;
+        let _ = attack(&mut hostile);
+        *hostile.tally.moves.entry(name.to_owned()).or_default() += 1;
     }
     hostile.tally
 }
 
 struct Hostile<'a> {
-    settings: &'a Settings,
+    arguments: &'a HostileArguments,
     draws: Draws,
     silent: Vec<OwnedFd>,
     tally: Tally,
 }
 
 impl Hostile<'_> {
-    fn make(&mut self, attack: Attack) -> anyhow::Result<()> {
-        match attack {
-            Attack::Flood => self.flood(),
-            Attack::Impersonate => self.impersonate(),
-            Attack::SendLingering => self.send_lingering(),
-            Attack::RequestFarEpochs => self.request_far_epochs(),
-            Attack::SendGarbage => self.send_garbage(),
-            Attack::OpenSilent => self.open_silent(),
-            Attack::OverwriteStaging => self.overwrite_staging(),
-            Attack::Reconnect => self.reconnect(),
-        }
-    }
-
     fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.draws.word() % end as u64).expect("below a small number")
     }
 
     fn attached(&self) -> Result<Client, ConnectError> {
-        let hello = Hello::of_rank(Rank(self.settings.rank), Role::Trainer);
-        Client::connect(&self.settings.socket, &hello, PATIENCE)
+        let hello = Hello::of_rank(Rank(self.arguments.rank), handoff::Role::Trainer);
+        Client::connect(&self.arguments.socket, &hello, PATIENCE)
     }
 
+    /// Publishes orders without waiting for answers.
     fn flood(&mut self) -> anyhow::Result<()> {
-        let control = ControlSocket::connect(&self.settings.socket)?;
-        control.send(&hello(self.settings.rank), &[])?;
+        let control = ControlSocket::connect(&self.arguments.socket)?;
+        control.send(&hello(self.arguments.rank), &[])?;
         for epoch in 0..REPETITIONS {
             let publish =
                 format!(r#"{{"type":"publish","request":1,"epoch":{epoch},"samples":100}}"#);
@@ -165,29 +132,32 @@ impl Hostile<'_> {
         Ok(())
     }
 
+    /// Connects as a rank of another process.
     fn impersonate(&mut self) -> anyhow::Result<()> {
-        for rank in (0..self.settings.rank).map(Rank) {
+        for rank in (0..self.arguments.rank).map(Rank) {
             // As a worker of a process that is not its parent.
-            let hello = Hello { trainer: 1 << 22, ..Hello::of_rank(rank, Role::Worker) };
-            let client = Client::connect(&self.settings.socket, &hello, PATIENCE);
+            let hello = Hello { trainer: 1 << 22, ..Hello::of_rank(rank, handoff::Role::Worker) };
+            let client = Client::connect(&self.arguments.socket, &hello, PATIENCE);
             self.tally.impersonations += u64::from(client.is_ok());
         }
         Ok(())
     }
 
+    /// Sends a socket whose last `close` would block for a minute.
     fn send_lingering(&mut self) -> anyhow::Result<()> {
         let (lingering, _peer) = lingering_socket()?;
-        let control = ControlSocket::connect(&self.settings.socket)?;
+        let control = ControlSocket::connect(&self.arguments.socket)?;
         control.send(&[b' '; 5000], &[lingering.as_raw_fd()])?;
         Ok(())
     }
 
+    /// Requests batches of epochs far from each other.
     fn request_far_epochs(&mut self) -> anyhow::Result<()> {
         let client = self.attached()?;
         let order = client.briefing().order;
         for _ in 0..REPETITIONS {
             let epoch = Epoch(u32::try_from(self.below(order.epochs as usize))?);
-            let rank = Rank(self.settings.rank);
+            let rank = Rank(self.arguments.rank);
             let asked = client.request(BatchId { epoch, step: Step(0), rank });
             if let Err(RequestError::Disconnected(_)) = asked {
                 break;
@@ -201,19 +171,21 @@ impl Hostile<'_> {
         (0..REPETITIONS).try_for_each(|_| Ok(drop(self.attached()?)))
     }
 
+    /// Sends random bytes as messages, some of them too long.
     fn send_garbage(&mut self) -> anyhow::Result<()> {
         for _ in 0..REPETITIONS {
             let len = 1 + self.below(6000);
             let bytes: Vec<u8> = (0..len).map(|_| self.draws.word().to_le_bytes()[0]).collect();
-            ControlSocket::connect(&self.settings.socket)?.send(&bytes, &[])?;
+            ControlSocket::connect(&self.arguments.socket)?.send(&bytes, &[])?;
         }
         Ok(())
     }
 
+    /// Connects to agent and manager, and sends nothing.
     fn open_silent(&mut self) -> anyhow::Result<()> {
         for _ in 0..REPETITIONS / 5 {
-            self.silent.push(ControlSocket::connect(&self.settings.socket)?.0);
-            if let Some(manager) = &self.settings.manager {
+            self.silent.push(ControlSocket::connect(&self.arguments.socket)?.0);
+            if let Some(manager) = &self.arguments.manager {
                 self.silent.push(TcpStream::connect(manager)?.into());
             }
         }
@@ -222,9 +194,10 @@ impl Hostile<'_> {
         Ok(())
     }
 
+    /// Overwrites its staging memory while batches arrive there.
     fn overwrite_staging(&mut self) -> anyhow::Result<()> {
         let client = self.attached()?;
-        let mut next = Some(client.briefing().order.first(Rank(self.settings.rank)));
+        let mut next = Some(client.briefing().order.first(Rank(self.arguments.rank)));
         let noise = vec![0xdb; 64 << 10];
         for _ in 0..REPETITIONS / 5 {
             while let Some(batch) = next

@@ -1,23 +1,26 @@
 //! `tierfeed-bench idle`: the CPU time of an agent whose trainers do nothing.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use tierfeed_harness::{clock::pause, files, programs::Programs};
+use tierfeed_harness::{
+    clock::{now, pause},
+    files,
+    programs::Programs,
+};
 
 use crate::{
-    clock::Clock,
+    arguments::IdleArguments,
     footprint::cpu_time,
     record,
-    role::{Role, World},
-    samples::Samples,
+    role::Role,
     supervisor::{Exits, Supervisor},
     testbed::{Setup, Testbed},
 };
 
 /// Share of a core that an idle agent may use.
-pub(crate) const SHARE_MAX: f64 = 0.01;
+const SHARE_MAX: f64 = 0.01;
 
 /// Files of the dataset: enough for every batch that is staged ahead.
 const FILES: u64 = 300;
@@ -29,13 +32,6 @@ const STEP: Duration = Duration::from_secs(100_000);
 const SETTLE: Duration = Duration::from_secs(3);
 
 const POLL_EVERY: Duration = Duration::from_millis(20);
-
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) programs: Programs,
-    pub(crate) folder: PathBuf,
-    pub(crate) time: Duration,
-}
 
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Outcome {
@@ -51,49 +47,39 @@ pub(crate) struct Outcome {
 /// # Errors
 ///
 /// If the folder cannot be written, or a process cannot be started or ends.
-pub(crate) fn run(settings: &Settings) -> anyhow::Result<Outcome> {
-    files::in_folder(&settings.folder, |folder| {
-        let world = World::ONE_NODE;
-        let setup =
-            Setup { world, files: FILES, server: None, memory: None, samples: Samples::Noise };
-        let testbed = Testbed::make(folder, setup)?;
-        let clock = Clock::start();
-        let mut supervisor = Supervisor::new(settings.programs.clone(), world, clock, STEP);
-        supervisor.start_all(&testbed)?;
-        while world.ranks().any(|rank| record::served(&testbed.record(rank)) == 0) {
-            supervisor.restart_killed(&testbed, Exits::Unexpected)?;
-            pause(POLL_EVERY);
+pub(crate) fn run(arguments: &IdleArguments, programs: &Programs) -> anyhow::Result<Outcome> {
+    files::in_folder(&arguments.output.folder(), |folder| {
+        let testbed = Testbed::make(folder, Setup::plain(FILES))?;
+        let mut supervisor = Supervisor::new(&testbed, programs, STEP);
+        supervisor.start_all()?;
+        for rank in testbed.world.ranks() {
+            while record::read(&testbed.folder.record(rank))?.is_empty() {
+                supervisor.restart_killed(Exits::Unexpected)?;
+                pause(POLL_EVERY);
+            }
         }
         pause(SETTLE);
         let cpu = |role| {
             let time = supervisor.pid(role).and_then(cpu_time);
-            time.with_context(|| format!("{} does not run any more", role.name()))
+            time.with_context(|| format!("{role} does not run any more"))
         };
-        let (begin, agent, manager) = (clock.now(), cpu(Role::Agent(0))?, cpu(Role::Manager)?);
-        pause(settings.time);
-        let time = clock.since(begin).as_secs_f64();
-        let agent = cpu(Role::Agent(0))?.saturating_sub(agent).as_secs_f64();
-        let manager = cpu(Role::Manager)?.saturating_sub(manager).as_secs_f64();
-        Ok(Outcome {
-            time_s: time,
-            agent_cpu_s: agent,
-            manager_cpu_s: manager,
-            agent_share: agent / time,
-            share_max: SHARE_MAX,
-        })
+        let (begin, agent, manager) = (now(), cpu(Role::Agent(0))?, cpu(Role::Manager)?);
+        pause(Duration::from_nanos(arguments.time.0));
+        let time_s = begin.elapsed().as_secs_f64();
+        let agent_cpu_s = cpu(Role::Agent(0))?.saturating_sub(agent).as_secs_f64();
+        let manager_cpu_s = cpu(Role::Manager)?.saturating_sub(manager).as_secs_f64();
+        let (agent_share, share_max) = (agent_cpu_s / time_s, SHARE_MAX);
+        Ok(Outcome { time_s, agent_cpu_s, manager_cpu_s, agent_share, share_max })
     })
 }
 
-#[must_use]
-pub(crate) fn table(outcome: &Outcome) -> String {
-    let percent = |of: f64| 100.0 * of / outcome.time_s;
+pub(crate) fn text(outcome: &Outcome) -> String {
+    let Outcome { time_s, agent_share, share_max, manager_cpu_s, .. } = outcome;
     format!(
-        "idle for {:.0} s with {ranks} trainers attached: agent {:.2} % of a core, manager {:.2} %; \
-         at most {:.0} %\n",
-        outcome.time_s,
-        percent(outcome.agent_cpu_s),
-        percent(outcome.manager_cpu_s),
-        100.0 * outcome.share_max,
-        ranks = World::ONE_NODE.ranks().len(),
+        "idle for {time_s:.0} s with trainers attached: agent {:.2} % of a core, manager {:.2} %; at most \
+         {:.0} %\n",
+        1e2 * agent_share,
+        1e2 * manager_cpu_s / time_s,
+        1e2 * share_max,
     )
 }

@@ -1,23 +1,17 @@
 //! The delay of the trainers by one hostile client and silent connections while no fault is active: their
 //! waits then, beside those just before.
 
-use std::{
-    collections::BTreeMap,
-    io::Read as _,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::{collections::BTreeMap, io::Read as _, process::Child, time::Duration};
 
 use anyhow::Context as _;
 use serde::Serialize;
 
 use crate::{
-    clock::Clock,
     hostile_client::Tally,
-    injector::Injector,
-    record::{self, Entry, Origin},
+    metrics::{self, ANSWER_MAX},
+    record::{Entry, Tail},
     role::World,
-    silent_connections::{self, SilentConnections},
+    silent_connections::SilentConnections,
     testbed::Testbed,
 };
 
@@ -25,7 +19,7 @@ pub(crate) const TIME: Duration = Duration::from_secs(2);
 
 /// The longest wait of a rank for a batch while another client is hostile. Batches are ready before they are
 /// requested; this is far more than one read of a batch takes, even on a busy host.
-pub(crate) const WAIT_MAX: Duration = Duration::from_millis(500);
+const WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// On a busy machine, waits may be this many times those of just before.
 const WAIT_FACTOR: u32 = 4;
@@ -46,44 +40,17 @@ pub(crate) struct Interference {
     pub(crate) answer_s_max: f64,
 }
 
-/// The length of each rank's record at one moment, in batches.
-pub(crate) struct RecordLengths(Vec<usize>);
-
-impl RecordLengths {
-    pub(crate) fn now(testbed: &Testbed) -> anyhow::Result<Self> {
-        let lines = |rank| Ok(record::read(&testbed.record(rank))?.len());
-        testbed.world.ranks().map(lines).collect::<anyhow::Result<_>>().map(Self)
+/// The batches that each rank used since the last call.
+pub(crate) fn used(records: &mut [Tail]) -> anyhow::Result<Vec<(u32, Entry)>> {
+    let mut used = Vec::new();
+    for (rank, record) in (0..).zip(records) {
+        used.extend(record.read()?.into_iter().map(|entry| (rank, entry)));
     }
-
-    fn entries(&self, testbed: &Testbed) -> anyhow::Result<Vec<(u32, Entry)>> {
-        let mut all = Vec::new();
-        for (rank, mark) in (0..).zip(&self.0) {
-            let entries = record::read(&testbed.record(rank))?.into_iter().skip(*mark);
-            all.extend(entries.map(|entry| (rank, entry)));
-        }
-        Ok(all)
-    }
-
-    pub(crate) fn wait_max(&self, testbed: &Testbed) -> anyhow::Result<Duration> {
-        let entries = self.entries(testbed)?;
-        Ok(entries.iter().map(|(_, entry)| entry.waited).max().unwrap_or_default())
-    }
+    Ok(used)
 }
 
-impl Injector<'_> {
-    /// Starts a hostile client, which ends by itself and prints its attacks.
-    pub(crate) fn hostile(&self, seed: u64, time: Duration) -> anyhow::Result<Child> {
-        let mut hostile = Command::new(&self.programs.own);
-        hostile.args(["hostile", "--seed", &seed.to_string()]);
-        hostile.arg("--socket").arg(self.testbed.agent_dir(0).join("agent.sock"));
-        let rank = self.testbed.world.ranks().end;
-        hostile.args(["--rank", &rank.to_string(), "--time", &format!("{} ms", time.as_millis())]);
-        if let Some(manager) = self.manager {
-            hostile.args(["--manager", manager]);
-        }
-        hostile.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        hostile.spawn().context("cannot start the hostile client")
-    }
+pub(crate) fn longest_wait(used: &[(u32, Entry)]) -> Duration {
+    used.iter().map(|(_, entry)| entry.waited).max().unwrap_or_default()
 }
 
 impl Interference {
@@ -91,25 +58,19 @@ impl Interference {
     pub(crate) fn request_metrics(
         &mut self,
         testbed: &Testbed,
-        clock: Clock,
         silent: &SilentConnections,
     ) -> Vec<String> {
         let silent = silent.len();
         self.silent_min = if self.count == 0 { silent } else { self.silent_min.min(silent) };
         let mut violations = Vec::new();
-        for targets in [testbed.manager_targets(), testbed.agent_targets(0)] {
-            match silent_connections::scrape(clock, &targets) {
-                Ok(took) if took <= silent_connections::ANSWER_MAX => {
+        for role in testbed.world.servers() {
+            let beside = format!("{role} beside {silent} silent connections");
+            match metrics::scrape(&testbed.folder.targets(role)) {
+                Ok(took) if took <= ANSWER_MAX => {
                     self.answer_s_max = self.answer_s_max.max(took.as_secs_f64());
                 }
-                Ok(took) => violations.push(format!(
-                    "metrics of {} took {took:?} beside {silent} silent connections",
-                    targets.display()
-                )),
-                Err(error) => violations.push(format!(
-                    "no metrics of {} beside {silent} silent connections: {error:#}",
-                    targets.display()
-                )),
+                Ok(took) => violations.push(format!("metrics took {took:?}: {beside}")),
+                Err(error) => violations.push(format!("no metrics: {beside}: {error:#}")),
             }
         }
         if silent == 0 {
@@ -118,10 +79,10 @@ impl Interference {
         violations
     }
 
+    /// Adds what the ranks used beside a hostile client, and returns the violations.
     pub(crate) fn add(
         &mut self,
-        testbed: &Testbed,
-        marks: &RecordLengths,
+        used: &[(u32, Entry)],
         before: Duration,
         mut hostile: Child,
     ) -> anyhow::Result<Vec<String>> {
@@ -131,18 +92,17 @@ impl Interference {
         let tally: Tally = serde_json::from_str(&printed).with_context(|| {
             format!("the hostile client ended with {status} and printed {printed:?}")
         })?;
-        let entries = marks.entries(testbed)?;
-        let longest = entries.iter().map(|(_, entry)| entry.waited).max().unwrap_or_default();
-        self.count += 1;
         for (kind, count) in &tally.moves {
             *self.moves.entry(kind.clone()).or_default() += count;
         }
-        let share = longest.as_secs_f64() / wait_max(before).as_secs_f64();
+        self.count += 1;
+        self.batches += used.len() as u64;
+        let longest = longest_wait(used).as_secs_f64();
+        let share = longest / wait_max(before).as_secs_f64();
         self.wait_share_max = self.wait_share_max.max(share);
-        self.batches += entries.len() as u64;
-        self.wait_s_max = self.wait_s_max.max(longest.as_secs_f64());
+        self.wait_s_max = self.wait_s_max.max(longest);
         self.wait_s_max_before = self.wait_s_max_before.max(before.as_secs_f64());
-        Ok(violations_of(&entries, before, &tally))
+        Ok(violations_of(used, before, &tally))
     }
 }
 
@@ -155,17 +115,17 @@ fn violations_of(entries: &[(u32, Entry)], before: Duration, tally: &Tally) -> V
     let mut violations = Vec::new();
     let allowed = wait_max(before);
     for (rank, entry) in entries {
-        let (epoch, step, waited) = (entry.epoch.0, entry.step.0, entry.waited);
+        let (epoch, step, waited) = (entry.epoch.0, entry.step, entry.waited);
         if waited > allowed {
             violations.push(format!(
                 "rank {rank} waited {waited:?} for epoch {epoch}, step {step} while one client was \
                  hostile; {allowed:?} are allowed, {before:?} were the most before"
             ));
         }
-        if matches!(entry.origin, Origin::Late | Origin::Alone) {
-            let origin = entry.origin.name();
+        if entry.origin.lacked_agent() {
+            let origin = entry.origin;
             violations.push(format!(
-                "rank {rank} read epoch {epoch}, step {step} by itself ({origin}) while one client was \
+                "rank {rank} read epoch {epoch}, step {step} by itself ({origin:?}) while one client was \
                  hostile"
             ));
         }
@@ -188,13 +148,14 @@ fn violations_of(entries: &[(u32, Entry)], before: Duration, tally: &Tally) -> V
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_core::id::{Epoch, Step};
+    use tierfeed_core::id::Epoch;
 
     use super::*;
+    use crate::record::Origin;
 
     fn entry(origin: Origin, waited_ms: u64) -> Entry {
         let waited = Duration::from_millis(waited_ms);
-        Entry { epoch: Epoch(0), step: Step(3), origin, samples: vec![1], waited }
+        Entry { epoch: Epoch(0), step: 3, origin, samples: vec![1], waited }
     }
 
     fn violations(entries: &[(u32, Entry)], before_ms: u64, impersonations: u64) -> Vec<String> {

@@ -25,36 +25,28 @@ mod arguments;
 mod bucket;
 mod campaign;
 mod checks;
-mod clock;
-mod cold_reader;
-mod controller;
 mod failpoint;
 mod fault;
+mod folder;
 mod footprint;
 mod hostile_client;
 mod idle;
-mod injector;
 mod interference;
-mod memory_cgroup;
+mod metrics;
 mod network;
 mod outcome;
 mod pace;
 mod record;
-mod recovery;
 mod role;
 mod samples;
-mod settings;
 mod silent_connections;
-mod steps;
 mod supervisor;
 mod syscall_faults;
 mod testbed;
-mod tier_usage;
-mod traffic;
 mod trainer;
 mod workers;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Parser;
@@ -66,96 +58,51 @@ use tierfeed_harness::{
 };
 
 use crate::arguments::{
-    Arguments, ChaosArguments, Command, HostileArguments, IdleArguments, Source, TrainerArguments,
+    Arguments, ChaosArguments, Command, IdleArguments, Source, TrainerArguments,
 };
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     output::log_to_stderr();
     failure::exit_code(match arguments.command {
-        None => run_campaign(arguments.campaign),
+        None => run_campaign(&arguments.campaign),
         Some(Command::Idle(it)) => watch_idle(&it),
-        Some(Command::Trainer(it)) => train(it),
-        Some(Command::Hostile(it)) => attack(it),
+        Some(Command::Trainer(it)) => train(&it),
+        Some(Command::Hostile(it)) => output::json(&hostile_client::attack(&it)),
     })
 }
 
-fn run_campaign(arguments: ChaosArguments) -> Result<(), Failure> {
-    let ChaosArguments { minutes, seed, nodes, pressure, source, server, samples, output } =
-        arguments;
-    if nodes > 1 && source == Source::Bucket {
+fn run_campaign(arguments: &ChaosArguments) -> Result<(), Failure> {
+    if arguments.nodes > 1 && arguments.source == Source::Bucket {
         let what = "--nodes above 1 with --source bucket: the server answers on one node only";
         return Err(Failure::Input(anyhow!("{what}; leave one of them out")));
     }
-    let server = match source {
+    let server = match arguments.source {
         Source::Files => None,
-        Source::Bucket => Some(programs::s3_server(server)?),
+        Source::Bucket => Some(programs::s3_server(arguments.server.clone())?),
     };
-    let settings = settings::Settings {
-        programs: Programs::find()?,
-        folder: output.folder(),
-        time: Duration::from_secs(60 * minutes),
-        seed: seed.unwrap_or_else(environment::seed),
-        world: role::World::of(nodes),
-        pressure,
-        server,
-        samples,
-    };
-    let outcome = campaign::run(&settings, &mut |step| tracing::info!("{step}"));
+    let seed = arguments.seed.unwrap_or_else(environment::seed);
+    let outcome = campaign::run(arguments, seed, server, &Programs::find()?);
     let outcome = outcome.map_err(Failure::Work)?;
-    output.print(&outcome, outcome::table)?;
+    arguments.output.print(&outcome, outcome::text)?;
     match outcome.violations.len() {
         0 => Ok(()),
-        count => {
-            let seed = outcome.seed;
-            Err(Failure::Work(anyhow!("{count} violations; repeat them with --seed {seed}")))
-        }
+        count => Err(Failure::Work(anyhow!("{count} violations; repeat them with --seed {seed}"))),
     }
 }
 
 fn watch_idle(arguments: &IdleArguments) -> Result<(), Failure> {
-    let IdleArguments { time, output } = arguments;
-    let settings = idle::Settings {
-        programs: Programs::find()?,
-        folder: output.folder(),
-        time: Duration::from_nanos(time.0),
-    };
-    let outcome = idle::run(&settings).map_err(Failure::Work)?;
-    output.print(&outcome, idle::table)?;
+    let outcome = idle::run(arguments, &Programs::find()?).map_err(Failure::Work)?;
+    arguments.output.print(&outcome, idle::text)?;
     if outcome.agent_share <= outcome.share_max {
         return Ok(());
     }
     Err(Failure::Work(anyhow!("an idle agent uses {:.2} % of a core", 100.0 * outcome.agent_share)))
 }
 
-fn train(arguments: TrainerArguments) -> Result<(), Failure> {
-    let TrainerArguments { sums, rows, record, stop, fork, orphan, step, steps } = arguments;
-    let path = |name| environment::required(name).map(PathBuf::from);
-    let settings = trainer::Settings {
-        rank: environment::rank()?,
-        socket: path(environment::SOCKET)?,
-        job: path(environment::JOB)?,
-        index: path(environment::INDEX)?,
-        sums,
-        rows,
-        record,
-        stop,
-        fork,
-        orphan,
-        step: Duration::from_nanos(step.0),
-        steps,
-    };
-    trainer::train(&settings).map_err(Failure::Work)
-}
-
-fn attack(arguments: HostileArguments) -> Result<(), Failure> {
-    let HostileArguments { socket, manager, rank, time, seed } = arguments;
-    let time = Duration::from_nanos(time.0);
-    output::json(&hostile_client::attack(&hostile_client::Settings {
-        socket,
-        manager,
-        rank,
-        time,
-        seed,
-    }))
+fn train(arguments: &TrainerArguments) -> Result<(), Failure> {
+    let rank = environment::rank()?;
+    let socket = environment::required(environment::SOCKET)?;
+    let index = environment::required(environment::INDEX)?;
+    trainer::train(arguments, rank, socket.into(), index.as_ref()).map_err(Failure::Work)
 }

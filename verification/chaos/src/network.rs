@@ -45,10 +45,20 @@ struct Host {
     namespace: File,
 }
 
+/// Two hosts, in the order of their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Pair(u32, u32);
+
+impl Pair {
+    pub(crate) fn of(one: u32, other: u32) -> Self {
+        Self(one.min(other), one.max(other))
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Network {
     hosts: Vec<Host>,
-    cut: RefCell<BTreeSet<(u32, u32)>>,
+    cut: RefCell<BTreeSet<Pair>>,
     slow: RefCell<BTreeSet<u32>>,
 }
 
@@ -76,20 +86,20 @@ impl Network {
 
     /// Drops packets between pairs of hosts, in both directions. Returns the pairs whose packets were not
     /// dropped before.
-    pub(crate) fn cut(&self, pairs: &[(u32, u32)]) -> anyhow::Result<Vec<(u32, u32)>> {
-        let is_new = |pair: &&(u32, u32)| self.cut.borrow_mut().insert(**pair);
+    pub(crate) fn cut(&self, pairs: &[Pair]) -> anyhow::Result<Vec<Pair>> {
+        let is_new = |pair: &&Pair| self.cut.borrow_mut().insert(**pair);
         let new: Vec<_> = pairs.iter().filter(is_new).copied().collect();
         self.set_rules("add", &new)?;
         Ok(new)
     }
 
-    pub(crate) fn join(&self, pairs: &[(u32, u32)]) -> anyhow::Result<()> {
+    pub(crate) fn join(&self, pairs: &[Pair]) -> anyhow::Result<()> {
         self.cut.borrow_mut().retain(|pair| !pairs.contains(pair));
         self.set_rules("delete", pairs)
     }
 
-    fn set_rules(&self, verb: &str, pairs: &[(u32, u32)]) -> anyhow::Result<()> {
-        for (one, other) in pairs {
+    fn set_rules(&self, verb: &str, pairs: &[Pair]) -> anyhow::Result<()> {
+        for Pair(one, other) in pairs {
             for (at, from) in [(one, other), (other, one)] {
                 let mut nft = self.host(*at)?.enter();
                 nft.args(["nft", verb, "element", "ip", "chaos", "cut"]);
@@ -199,7 +209,7 @@ fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
 }
 
 /// Runs a command to its end, and fails if the command fails.
-fn complete(command: &mut Command) -> anyhow::Result<()> {
+pub(crate) fn complete(command: &mut Command) -> anyhow::Result<()> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot start {command:?}"))?;
     if !output.status.success() {

@@ -4,16 +4,26 @@
 //! used once its line is there: a trainer that is killed before computes it again, one that is killed
 //! after continues with the next batch, as a training does from its last checkpoint.
 
-use std::{collections::BTreeMap, fs, io, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
 use tierfeed_core::{
-    id::{Epoch, Rank, Step},
+    id::{Epoch, Rank},
     order::Spec,
 };
 use xxhash_rust::xxh3::Xxh3;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+use crate::testbed::Testbed;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Origin {
     /// The agent served it.
     Agent,
@@ -28,84 +38,96 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    const ALL: [Self; 5] = [Self::Agent, Self::Alone, Self::Refused, Self::Late, Self::Full];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::Alone => "alone",
-            Self::Refused => "refused",
-            Self::Late => "late",
-            Self::Full => "full",
-        }
+    /// Whether the trainer read the batch because its agent did not answer.
+    pub(crate) fn lacked_agent(self) -> bool {
+        matches!(self, Self::Alone | Self::Late)
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) epoch: Epoch,
-    pub(crate) step: Step,
+    pub(crate) step: u32,
     pub(crate) origin: Origin,
     pub(crate) samples: Vec<u32>,
     pub(crate) waited: Duration,
 }
 
 impl Entry {
-    pub(crate) fn to_line(&self) -> String {
-        let samples: Vec<String> = self.samples.iter().map(u32::to_string).collect();
-        let (origin, waited_us) = (self.origin.name(), self.waited.as_micros());
-        let samples = samples.join(",");
-        format!("{} {} {origin} {samples} {waited_us}\n", self.epoch.0, self.step.0)
-    }
-
-    fn parse(line: &str) -> Option<Self> {
-        let mut fields = line.split(' ');
-        let mut field = || fields.next();
-        let (epoch, step) = (Epoch(field()?.parse().ok()?), Step(field()?.parse().ok()?));
-        let name = field()?;
-        let origin = Origin::ALL.into_iter().find(|origin| origin.name() == name)?;
-        let samples = field()?.split(',').map(|it| it.parse().ok()).collect::<Option<_>>()?;
-        let waited = Duration::from_micros(field()?.parse().ok()?);
-        Some(Self { epoch, step, origin, samples, waited })
+    pub(crate) fn to_line(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string(self)? + "\n")
     }
 }
 
-/// The last batch in a record, or `None` if there is none yet.
-pub(crate) fn last_entry(path: &Path) -> anyhow::Result<Option<Entry>> {
-    Ok(read(path)?.pop())
-}
-
-/// Batches in a record that the agent served; none if there is no record.
-pub(crate) fn served(path: &Path) -> u64 {
-    let is_served = |line: &&str| line.split(' ').nth(2) == Some(Origin::Agent.name());
-    fs::read_to_string(path).map_or(0, |text| text.lines().filter(is_served).count() as u64)
+fn parse(lines: &str) -> anyhow::Result<Vec<Entry>> {
+    let entry = |line| serde_json::from_str(line).with_context(|| format!("{line:?} is no batch"));
+    lines.lines().map(entry).collect()
 }
 
 /// All batches in a record; none if there is no record.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
-    let text = match fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        text => text.with_context(|| path.display().to_string())?,
-    };
-    let entry = |line: &str| Entry::parse(line).with_context(|| format!("{line:?} is no batch"));
-    text.lines().map(entry).collect()
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        text => parse(&text.with_context(|| path.display().to_string())?),
+    }
+}
+
+/// A record as it grows.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    path: PathBuf,
+    end: u64,
+}
+
+impl Tail {
+    pub(crate) fn whole(path: PathBuf) -> Self {
+        Self { path, end: 0 }
+    }
+
+    /// Batches that were recorded before do not count.
+    pub(crate) fn of(path: PathBuf) -> Self {
+        let end = fs::metadata(&path).map_or(0, |it| it.len());
+        Self { path, end }
+    }
+
+    /// The records of all ranks, from now on.
+    pub(crate) fn of_all(testbed: &Testbed) -> Vec<Self> {
+        testbed.world.ranks().map(|rank| Self::of(testbed.folder.record(rank))).collect()
+    }
+
+    /// The batches since the last call. A line that is written just now belongs to the next.
+    pub(crate) fn read(&mut self) -> anyhow::Result<Vec<Entry>> {
+        let mut file = match File::open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            file => file?,
+        };
+        file.seek(SeekFrom::Start(self.end))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let whole = text.rfind('\n').map_or(0, |at| at + 1);
+        self.end += whole as u64;
+        parse(&text[..whole])
+    }
 }
 
 /// The batches that all trainers used, compared with those of the order.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) batches: u64,
+    /// Samples that trainers used and compared.
     pub(crate) samples: u64,
-    pub(crate) by_origin: BTreeMap<&'static str, u64>,
+    pub(crate) batches_by_origin: BTreeMap<Origin, u64>,
     /// xxh3-64 of the sample numbers, u64 little-endian, rank after rank.
-    pub(crate) digest: u64,
-    pub(crate) digest_expected: u64,
+    pub(crate) digest: String,
+    /// The same of the samples of the order.
+    pub(crate) digest_expected: String,
     /// Batches that differ from those of the order at their place.
+    #[serde(skip)]
     pub(crate) differing: Vec<String>,
 }
 
 /// Compares the record of each rank with the start of its order.
-pub(crate) fn compare(order: &Spec, records: &[(Rank, &Path)]) -> anyhow::Result<Comparison> {
+pub(crate) fn compare(order: &Spec, records: &[(Rank, PathBuf)]) -> anyhow::Result<Comparison> {
     let (mut found, mut expected) = (Xxh3::new(), Xxh3::new());
     let mut comparison = Comparison::default();
     for (rank, path) in records {
@@ -121,17 +143,17 @@ pub(crate) fn compare(order: &Spec, records: &[(Rank, &Path)]) -> anyhow::Result
             drawn = Some((batch.epoch, epoch));
             entry.samples.iter().for_each(|it| found.update(&u64::from(*it).to_le_bytes()));
             samples.iter().for_each(|it| expected.update(&u64::from(*it).to_le_bytes()));
-            if (entry.epoch, entry.step, &entry.samples) != (batch.epoch, batch.step, &samples) {
+            if (entry.epoch, entry.step, &entry.samples) != (batch.epoch, batch.step.0, &samples) {
                 comparison.differing.push(format!("rank {}: {entry:?} at {batch:?}", rank.0));
             }
             comparison.batches += 1;
             comparison.samples += entry.samples.len() as u64;
-            *comparison.by_origin.entry(entry.origin.name()).or_default() += 1;
+            *comparison.batches_by_origin.entry(entry.origin).or_default() += 1;
             next = order.after(batch);
         }
     }
-    comparison.digest = found.digest();
-    comparison.digest_expected = expected.digest();
+    comparison.digest = format!("{:016x}", found.digest());
+    comparison.digest_expected = format!("{:016x}", expected.digest());
     Ok(comparison)
 }
 
@@ -164,8 +186,8 @@ mod tests {
         let entry = |batch: BatchId| {
             let drawn = order.epoch(batch.epoch).unwrap();
             let samples = drawn.batch(batch.rank, batch.step).map(|it| it.0).collect();
-            let (epoch, step, waited) = (batch.epoch, batch.step, Duration::from_micros(7));
-            Entry { epoch, step, origin: Origin::Agent, samples, waited }.to_line()
+            let (epoch, step, waited) = (batch.epoch, batch.step.0, Duration::from_micros(7));
+            Entry { epoch, step, origin: Origin::Agent, samples, waited }.to_line().unwrap()
         };
         let batches = std::iter::successors(Some(order.first(Rank(0))), |it| order.after(*it));
         batches.map(entry).collect()
@@ -175,7 +197,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("record");
         fs::write(&path, lines.concat()).unwrap();
-        compare(&order(), &[(Rank(0), &path)]).unwrap()
+        compare(&order(), &[(Rank(0), path)]).unwrap()
     }
 
     #[test]
@@ -209,10 +231,27 @@ mod tests {
     fn a_training_continues_after_its_last_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("record");
-        assert_eq!(last_entry(&path).unwrap(), None);
+        assert_eq!(read(&path).unwrap(), []);
         fs::write(&path, whole()[..2].concat()).unwrap();
-        assert_eq!(last_entry(&path).unwrap().unwrap().step, Step(1));
-        fs::write(&path, "0 0 agent").unwrap();
-        assert!(last_entry(&path).is_err());
+        assert_eq!(read(&path).unwrap().last().unwrap().step, 1);
+        fs::write(&path, r#"{"epoch":0,"step":0"#).unwrap();
+        assert!(read(&path).is_err());
+    }
+
+    #[test]
+    fn what_is_recorded_later_is_read_once_and_in_whole_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("record");
+        let lines = whole();
+        assert_eq!(Tail::of(path.clone()).read().unwrap(), []);
+        fs::write(&path, &lines[0]).unwrap();
+        let mut tail = Tail::of(path.clone());
+        let (half, rest) = lines[2].split_at(9);
+        fs::write(&path, lines[..2].concat() + half).unwrap();
+        let steps = |entries: Vec<Entry>| entries.iter().map(|it| it.step).collect::<Vec<_>>();
+        assert_eq!(steps(tail.read().unwrap()), [1]);
+        fs::write(&path, lines[..2].concat() + half + rest).unwrap();
+        assert_eq!(steps(tail.read().unwrap()), [2]);
+        assert_eq!(tail.read().unwrap(), []);
     }
 }

@@ -1,5 +1,7 @@
 //! The roles of the processes under test: a manager, an agent on each node, and a trainer for each rank.
 
+use std::{fmt, iter, ops::Range};
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct World {
     pub(crate) nodes: u32,
@@ -21,11 +23,7 @@ impl World {
         Self { nodes, ranks_per_node: 1, spare_ranks: 0 }
     }
 
-    pub(crate) fn nodes(self) -> std::ops::Range<u32> {
-        0..self.nodes
-    }
-
-    pub(crate) fn ranks(self) -> std::ops::Range<u32> {
+    pub(crate) fn ranks(self) -> Range<u32> {
         0..self.nodes * self.ranks_per_node
     }
 
@@ -33,25 +31,38 @@ impl World {
         rank / self.ranks_per_node
     }
 
+    pub(crate) fn agents(self) -> impl Iterator<Item = Role> {
+        (0..self.nodes).map(Role::Agent)
+    }
+
+    /// Those that listen.
+    pub(crate) fn servers(self) -> impl Iterator<Item = Role> {
+        self.agents().chain([Role::Manager])
+    }
+
+    pub(crate) fn trainers(self) -> impl Iterator<Item = Role> {
+        self.ranks().map(Role::Trainer)
+    }
+
+    /// In the order of their starts.
     pub(crate) fn roles(self) -> impl Iterator<Item = Role> {
-        let agents = self.nodes().map(Role::Agent);
-        std::iter::once(Role::Manager).chain(agents).chain(self.ranks().map(Role::Trainer))
+        iter::once(Role::Manager).chain(self.agents()).chain(self.trainers())
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     Manager,
     Agent(u32),
     Trainer(u32),
 }
 
-impl Role {
-    pub(crate) fn name(self) -> String {
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Manager => "manager".to_owned(),
-            Self::Agent(node) => format!("agent{node}"),
-            Self::Trainer(rank) => format!("trainer{rank}"),
+            Self::Manager => write!(f, "manager"),
+            Self::Agent(node) => write!(f, "agent{node}"),
+            Self::Trainer(rank) => write!(f, "trainer{rank}"),
         }
     }
 }

@@ -2,7 +2,6 @@
 //! of which some can never become a row.
 
 use std::{
-    fmt::Write as _,
     fs::{self, File},
     io::BufWriter,
     path::{Path, PathBuf},
@@ -36,11 +35,25 @@ const CLAIMS_TOO_MUCH: u64 = 31;
 const CLAIMED_SIDE: u32 = 60_000;
 
 impl Samples {
-    pub(crate) fn write(self, folder: &Path, count: u64) -> anyhow::Result<()> {
-        match self {
-            Self::Noise => files::write_image_folder(folder, count).map(drop),
-            Self::Images => (0..count).try_for_each(|number| write_image(folder, number)),
-        }
+    /// Writes an image folder, and returns its files by sample number: by class, then by name.
+    pub(crate) fn write(self, folder: &Path, count: u64) -> anyhow::Result<Vec<PathBuf>> {
+        let path =
+            |number, suffix| folder.join(format!("class{:02}/{number:05}.{suffix}", number % 10));
+        let numbered = 0..count;
+        let mut files: Vec<PathBuf> = match self {
+            Self::Noise => {
+                files::write_image_folder(folder, count)?;
+                numbered.map(|number| path(number, "jpg")).collect()
+            }
+            Self::Images => numbered
+                .map(|number| {
+                    let path = path(number, "png");
+                    write_image(&path, number).map(|()| path)
+                })
+                .collect::<anyhow::Result<_>>()?,
+        };
+        files.sort();
+        Ok(files)
     }
 
     /// The keys of the job for its samples; none for noise. Rows are the same in all epochs.
@@ -54,22 +67,21 @@ impl Samples {
     }
 }
 
-fn write_image(folder: &Path, number: u64) -> anyhow::Result<()> {
-    let path = folder.join(format!("class{:02}", number % 10)).join(format!("{number:05}.png"));
+fn write_image(path: &Path, number: u64) -> anyhow::Result<()> {
     if number % CYCLE == NO_IMAGE {
-        return files::write_noise(&path, number, 30_000);
+        return files::write_noise(path, number, 30_000);
     }
     let class = path.parent().context("an image is in a folder")?;
     fs::create_dir_all(class).with_context(|| class.display().to_string())?;
     let side = |factor: u64| u32::try_from(80 + number * factor % 120).expect("a short side");
     let (width, height) = (side(7), side(11));
-    write_png(&path, number, (width, height)).with_context(|| path.display().to_string())?;
+    write_png(path, number, (width, height)).with_context(|| path.display().to_string())?;
     match number % CYCLE {
         CUT => {
-            let bytes = fs::read(&path)?;
-            fs::write(&path, &bytes[..bytes.len() / 2])?;
+            let bytes = fs::read(path)?;
+            fs::write(path, &bytes[..bytes.len() / 2])?;
         }
-        CLAIMS_TOO_MUCH => claim(&path)?,
+        CLAIMS_TOO_MUCH => claim(path)?,
         _ => {}
     }
     Ok(())
@@ -96,28 +108,26 @@ fn claim(path: &Path) -> anyhow::Result<()> {
     Ok(fs::write(path, bytes)?)
 }
 
-/// The checksum of the row of each object, one in a line, and `-` for an object without a row; `None` for a
-/// job without a transform.
-pub(crate) fn sums_of_rows(job: &Path, objects: &[PathBuf]) -> anyhow::Result<Option<String>> {
+/// The checksum of the row of each object, `None` for one without a row; no checksums for a job without a
+/// transform.
+pub(crate) fn sums_of_rows(
+    job: &Path,
+    objects: &[PathBuf],
+) -> anyhow::Result<Option<Vec<Option<u64>>>> {
     let job = Job::load(job)?;
     let Some(transform) = &job.transform else { return Ok(None) };
     let pipeline = transform.pipeline.clone();
     let mut row = vec![0; usize::try_from(pipeline.row_bytes())?];
     let mut transform = Transform::new(pipeline, job.seed);
-    let mut text = String::new();
-    let mut missing = 0;
+    let mut sums = Vec::new();
     for (sample, object) in (0..).zip(objects) {
         let bytes = fs::read(object).with_context(|| object.display().to_string())?;
         let input = Input { sample, epoch: 0, form: InputForm::Stored, bytes: &bytes };
-        if transform.apply(&input, &mut row, None).is_ok() {
-            _ = writeln!(text, "{:016x}", xxh3_64(&row));
-        } else {
-            missing += 1;
-            text.push_str("-\n");
-        }
+        sums.push(transform.apply(&input, &mut row, None).is_ok().then(|| xxh3_64(&row)));
     }
+    let missing = sums.iter().filter(|it| it.is_none()).count();
     ensure!(missing < objects.len() / 4, "{missing} of {} images have no row", objects.len());
-    Ok(Some(text))
+    Ok(Some(sums))
 }
 
 #[cfg(test)]
@@ -128,7 +138,8 @@ mod tests {
     fn damaged_images_have_no_row_and_all_others_one_of_their_own() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
-        Samples::Images.write(&data, CYCLE).unwrap();
+        let objects = Samples::Images.write(&data, CYCLE).unwrap();
+        assert!(objects.iter().all(|it| it.exists()));
         let job = folder.path().join("job.yaml");
         let text = format!(
             "name: rows\n\
@@ -141,14 +152,13 @@ mod tests {
             Samples::Images.job_text(),
         );
         fs::write(&job, text).unwrap();
-        let path = |number: u64| data.join(format!("class{:02}/{number:05}.png", number % 10));
-        let objects: Vec<PathBuf> = (0..CYCLE).map(path).collect();
         let sums = sums_of_rows(&job, &objects).unwrap().unwrap();
-        let sums: Vec<&str> = sums.lines().collect();
-        let missing = (0..CYCLE).zip(&sums).filter(|(_, sum)| **sum == "-");
-        let missing: Vec<u64> = missing.map(|(number, _)| number).collect();
+        let number = |object: &PathBuf| object.file_stem()?.to_str()?.parse::<u64>().ok();
+        let missing = objects.iter().zip(&sums).filter(|(_, sum)| sum.is_none());
+        let mut missing: Vec<u64> = missing.map(|(object, _)| number(object).unwrap()).collect();
+        missing.sort_unstable();
         assert_eq!(missing, [NO_IMAGE, CUT, CLAIMS_TOO_MUCH]);
-        let mut rows: Vec<&str> = sums.into_iter().filter(|it| *it != "-").collect();
+        let mut rows: Vec<u64> = sums.into_iter().flatten().collect();
         rows.sort_unstable();
         rows.dedup();
         assert_eq!(rows.len() as u64, CYCLE - 3);

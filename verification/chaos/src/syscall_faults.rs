@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
 };
 
@@ -52,14 +52,14 @@ pub(crate) struct SyscallFaults {
 }
 
 impl SyscallFaults {
-    /// The reason why system calls cannot be made to fail here, or `None` if they can.
-    pub(crate) fn obstacle() -> Option<String> {
+    /// `Err` with the reason if system calls cannot be made to fail here.
+    pub(crate) fn are_possible() -> Result<(), String> {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "true"]);
         match strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status() {
-            Ok(status) if status.success() => None,
-            Ok(_) => Some("strace may not trace here".to_owned()),
-            Err(error) => Some(format!("strace: {error}")),
+            Ok(status) if status.success() => Ok(()),
+            Ok(_) => Err("strace may not trace here".to_owned()),
+            Err(error) => Err(format!("strace: {error}")),
         }
     }
 
@@ -80,14 +80,15 @@ impl SyscallFaults {
     }
 
     /// Ends the faults. Returns the number of failed calls, by call and error.
-    pub(crate) fn end(mut self) -> anyhow::Result<BTreeMap<String, u64>> {
+    pub(crate) fn end(&mut self) -> anyhow::Result<BTreeMap<String, u64>> {
         // On SIGTERM strace detaches from the process, unless the process has ended and strace with it.
         if self.strace.try_wait()?.is_none() {
             kill(Pid::from_raw(i32::try_from(self.strace.id())?), Signal::SIGTERM)?;
         }
         self.strace.wait()?;
         let failed = failed(&fs::read_to_string(&self.log).unwrap_or_default());
-        remove(&self.log);
+        // There is no log if strace found no process.
+        let _ = fs::remove_file(&self.log);
         Ok(failed)
     }
 }
@@ -98,11 +99,6 @@ impl Drop for SyscallFaults {
         let _ = self.strace.kill();
         let _ = self.strace.wait();
     }
-}
-
-fn remove(log: &Path) {
-    // There is no log if strace found no process.
-    let _ = fs::remove_file(log);
 }
 
 fn failed(log: &str) -> BTreeMap<String, u64> {
