@@ -17,7 +17,6 @@ mod error;
 mod explain;
 mod flow;
 mod memory;
-mod order_file;
 mod publish;
 
 use std::{
@@ -31,14 +30,14 @@ use std::{
 };
 
 use tierfeed_core::{
-    id::{BatchId, Epoch, LeaseId, SampleId},
+    id::{BatchId, LeaseId},
     session::{Refusal, Tally, Wait},
     units::Bytes,
 };
 use tierfeed_numa_memory::{RangeError, View};
 
 #[cfg(test)]
-pub(crate) use self::order_file::fill_order;
+pub(crate) use self::publish::fill_order;
 use self::{connection::Connection, deadline::Deadline, flow::Flow};
 pub use self::{
     error::{
@@ -129,7 +128,7 @@ impl Client {
         let deadline = Deadline::after(timeout);
         let connection = Connection::connect(path, &deadline)?;
         connection.send_hello(hello)?;
-        let (message, descriptors) = connection.receive_welcome(&deadline)?;
+        let (message, descriptors) = connection.receive(&deadline)?;
         let FromAgent::Welcome { reading: Some(reading) } = message else {
             return Err(ConnectError::Protocol);
         };
@@ -354,28 +353,6 @@ impl Client {
             self.wake_agent();
         }
         self.lease_result(lease, released)
-    }
-
-    /// Hands over the samples that this rank reads in an epoch, in reading order, and waits until
-    /// the agent has taken them. Needed before the first request for an epoch whose order is
-    /// `published`.
-    pub fn publish(
-        &self,
-        epoch: Epoch,
-        samples: &[SampleId],
-        timeout: Duration,
-    ) -> Result<(), ControlError> {
-        publish::publish(&self.connection, epoch, samples, timeout)
-    }
-
-    /// Asks why samples could not be handed over, and waits for the reasons that the agent still knows:
-    /// sentences without their end.
-    pub fn explain(
-        &self,
-        samples: &[SampleId],
-        timeout: Duration,
-    ) -> Result<Vec<(SampleId, String)>, ControlError> {
-        explain::explain(&self.connection, samples, timeout)
     }
 
     /// Requests memory in chunks and waits for it.

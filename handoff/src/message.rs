@@ -88,12 +88,20 @@ impl Hello {
         Self::launched(BTreeMap::from([variable]), role)
     }
 
-    /// The variables that are sent: those of the table, cut to the length that a message can hold.
-    pub(super) fn known_variables(&self) -> BTreeMap<String, String> {
+    /// As process `pid` sends it: the variables of the table only, cut to the length that a message can hold.
+    pub(super) fn sent_by(&self, pid: u32) -> SentHello {
         let known = self.variables.iter().filter(|(name, _)| launch::is_known(name));
-        known
-            .map(|(name, value)| (name.clone(), cut(value, VARIABLE_BYTES_MAX).to_owned()))
-            .collect()
+        let cut = |(name, value): (&String, &String)| {
+            (name.clone(), cut(value, VARIABLE_BYTES_MAX).to_owned())
+        };
+        SentHello {
+            protocol: PROTOCOL,
+            role: self.role,
+            pid,
+            trainer: self.trainer,
+            pages: self.pages,
+            variables: known.map(cut).collect(),
+        }
     }
 }
 
@@ -103,19 +111,24 @@ fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..len.unwrap_or(0)]
 }
 
+/// A hello as it is sent, with who sends it.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SentHello {
+    pub(super) protocol: u32,
+    pub(super) role: Role,
+    pub(super) pid: u32,
+    /// The training process that the client reads for, itself or an ancestor.
+    pub(super) trainer: u32,
+    pub(super) pages: Pages,
+    pub(super) variables: BTreeMap<String, String>,
+}
+
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum FromClient {
-    /// Must be the first message, once. `trainer` is the training process that the client reads
-    /// for, itself or an ancestor.
-    Hello {
-        protocol: u32,
-        role: Role,
-        pid: u32,
-        trainer: u32,
-        pages: Pages,
-        variables: BTreeMap<String, String>,
-    },
+    /// Must be the first message, once.
+    Hello(SentHello),
     /// Asks for a file to write the order of an epoch into.
     Publish {
         request: RequestId,
@@ -247,14 +260,14 @@ mod tests {
     #[test]
     fn messages_survive_the_wire() {
         let variables = BTreeMap::from([("RANK".to_owned(), "3".to_owned())]);
-        let hello = FromClient::Hello {
+        let hello = FromClient::Hello(SentHello {
             protocol: PROTOCOL,
             role: Role::Worker,
             pid: 42,
             trainer: 41,
             pages: Pages::Pinned,
             variables,
-        };
+        });
         let text = to_bytes(&hello).unwrap();
         let expected = br#"{"type":"hello","protocol":7,"role":"worker","pid":42,"trainer":41,"pages":"pinned","variables":{"RANK":"3"}}"#;
         assert_eq!(text, expected);
@@ -281,6 +294,7 @@ mod tests {
             r#"{"type":"free_memory","grant":1,"more":2}"#,
             r#"{"type":"hello","protocol":7,"role":"king","pid":42,"trainer":42,"pages":"pageable","variables":{}}"#,
             r#"{"type":"hello","protocol":7,"role":"trainer","pid":42,"trainer":42,"pages":"none","variables":{}}"#,
+            r#"{"type":"hello","protocol":7,"role":"trainer","pid":42,"trainer":42,"pages":"pageable","variables":{},"more":2}"#,
             r#"{"type":"free_memory","grant":1} trailing"#,
         ] {
             assert!(from_bytes::<FromClient>(text.as_bytes()).is_err(), "{text}");
@@ -292,16 +306,14 @@ mod tests {
         let long = "é".repeat(VARIABLE_BYTES_MAX);
         let variables = [("RANK", "3"), ("AWS_SECRET_ACCESS_KEY", "x"), ("WORLD_SIZE", &long)];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let sent = Hello::launched(BTreeMap::from(variables), Role::Trainer).known_variables();
+        let sent = Hello::launched(BTreeMap::from(variables), Role::Trainer).sent_by(1).variables;
         let names: Vec<_> = sent.keys().map(String::as_str).collect();
         assert_eq!(names, ["RANK", "WORLD_SIZE"]);
         assert_eq!(sent["WORLD_SIZE"], "é".repeat(VARIABLE_BYTES_MAX / 2));
         // All variables there are, each as long as it may be, fit in one message.
         let all = launch::variables().map(|name| (name.to_owned(), "9".repeat(500))).collect();
-        let variables = Hello::launched(all, Role::Trainer).known_variables();
-        let (role, pid) = (Role::Trainer, u32::MAX);
-        let (protocol, pages) = (PROTOCOL, Pages::Pageable);
-        let hello = FromClient::Hello { protocol, role, pid, trainer: pid, pages, variables };
+        let hello = Hello { trainer: u32::MAX, ..Hello::launched(all, Role::Trainer) };
+        let hello = FromClient::Hello(hello.sent_by(u32::MAX));
         assert!(to_bytes(&hello).unwrap().len() <= CLIENT_MESSAGE_BYTES_MAX);
     }
 

@@ -26,6 +26,7 @@ mod watch;
 
 use std::{
     collections::BTreeMap,
+    convert::Infallible,
     fmt, io,
     os::fd::OwnedFd,
     path::Path,
@@ -287,11 +288,7 @@ impl Server {
         briefing: &Briefing,
         arena: Arc<Region>,
     ) -> Result<Delivery, AdmitError> {
-        let mut connections = self.shared.connections();
-        let Some(connection) = open_connection(&mut connections, id) else {
-            return Ok(Delivery::Gone);
-        };
-        connection.admit(id, briefing, arena, &self.shared)
+        self.answer(id, |connection| connection.admit(id, briefing, arena, &self.shared))
     }
 
     /// Hands a batch over: writes its table behind its samples, then notifies the client.
@@ -310,11 +307,7 @@ impl Server {
         batch: &Batch,
         label: impl Fn(SampleId) -> Option<i64>,
     ) -> Result<Delivery, LeaseError> {
-        let mut connections = self.shared.connections();
-        let Some(connection) = open_connection(&mut connections, id) else {
-            return Ok(Delivery::Gone);
-        };
-        connection.lease(lease, offset, batch, label)
+        self.answer(id, |connection| connection.lease(lease, offset, batch, label))
     }
 
     /// Tells a client that a batch is refused.
@@ -328,19 +321,15 @@ impl Server {
         batch: BatchId,
         refusal: Refusal,
     ) -> Result<Delivery, LeaseError> {
-        let mut connections = self.shared.connections();
-        let Some(connection) = open_connection(&mut connections, id) else {
-            return Ok(Delivery::Gone);
-        };
-        connection.refuse(batch, refusal)
+        self.answer(id, |connection| connection.refuse(batch, refusal))
     }
 
     /// Tells a client that the order which it published is in effect, so that it may request
     /// batches of it.
     pub fn took_order(&self, id: ConnectionId, request: RequestId) -> Delivery {
-        let mut connections = self.shared.connections();
-        let Some(connection) = open_connection(&mut connections, id) else { return Delivery::Gone };
-        connection.took_order(request)
+        let Ok(delivery) =
+            self.answer(id, |connection| Ok::<_, Infallible>(connection.took_order(request)));
+        delivery
     }
 
     /// The entries that clients put into their rings without waking the thread of the server.
@@ -360,12 +349,13 @@ impl Server {
         request: RequestId,
         reasons: impl IntoIterator<Item = (SampleId, String)>,
     ) -> Delivery {
-        let mut connections = self.shared.connections();
-        let Some(connection) = open_connection(&mut connections, id) else { return Delivery::Gone };
         let reasons = reasons.into_iter().take(EXPLAINED_MAX);
         let reasons =
             reasons.map(|(sample, reason)| SampleReason::new(sample.0, &reason)).collect();
-        connection.send(&FromAgent::Explained { request, reasons })
+        let explained = FromAgent::Explained { request, reasons };
+        let Ok(delivery) =
+            self.answer(id, |connection| Ok::<_, Infallible>(connection.send(&explained)));
+        delivery
     }
 
     /// Gives memory to a client that requested it. A client's mapping stays until it unmaps it or
@@ -382,11 +372,7 @@ impl Server {
         grant: GrantId,
         chunks: &[&Region],
     ) -> Result<Delivery, GrantError> {
-        let mut connections = self.shared.connections();
-        let Some(connection) = open_connection(&mut connections, id) else {
-            return Ok(Delivery::Gone);
-        };
-        connection.grant(request, grant, chunks)
+        self.answer(id, |connection| connection.grant(request, grant, chunks))
     }
 
     /// Tells a client why it gets no memory.
@@ -400,11 +386,7 @@ impl Server {
         request: RequestId,
         reason: impl fmt::Display,
     ) -> Result<Delivery, GrantError> {
-        let mut connections = self.shared.connections();
-        let Some(connection) = open_connection(&mut connections, id) else {
-            return Ok(Delivery::Gone);
-        };
-        connection.deny(request, &reason)
+        self.answer(id, |connection| connection.deny(request, &reason))
     }
 
     /// Ends a connection and tells its client why. [`ClientEvent::Gone`] follows.
@@ -426,6 +408,17 @@ impl Server {
         self.stop_and_join();
     }
 
+    /// Answers a client that is still connected.
+    fn answer<E>(
+        &self,
+        id: ConnectionId,
+        answer: impl FnOnce(&mut Connection) -> Result<Delivery, E>,
+    ) -> Result<Delivery, E> {
+        let mut connections = self.shared.connections();
+        let connection = connections.get_mut(&id).filter(|connection| !connection.has_ended());
+        connection.map_or(Ok(Delivery::Gone), answer)
+    }
+
     fn stop_and_join(&mut self) {
         wake::wake_agent(&*self.stop);
         if let Some(thread) = self.thread.take() {
@@ -433,13 +426,6 @@ impl Server {
             let _ = thread.join();
         }
     }
-}
-
-fn open_connection(
-    connections: &mut BTreeMap<ConnectionId, Connection>,
-    id: ConnectionId,
-) -> Option<&mut Connection> {
-    connections.get_mut(&id).filter(|connection| !connection.has_ended())
 }
 
 impl Drop for Server {

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     endpoint::seqpacket_socket,
-    message::{self, FromAgent, FromClient, GrantId, Hello, PROTOCOL, RequestId},
+    message::{self, FromAgent, FromClient, GrantId, Hello, RequestId},
     packet::{self, Arrival, PACKET_BYTES_MAX, SendError},
     peer,
 };
@@ -80,21 +80,11 @@ impl Connection {
     }
 
     pub(super) fn send_hello(&self, hello: &Hello) -> Result<(), ConnectError> {
-        let (role, pid, trainer) = (hello.role, self.creator, hello.trainer);
-        let (protocol, pages, variables) = (PROTOCOL, hello.pages, hello.known_variables());
-        let hello = FromClient::Hello { protocol, role, pid, trainer, pages, variables };
-        match self.send(&hello, &[]) {
+        match self.send(&FromClient::Hello(hello.sent_by(self.creator)), &[]) {
             // A refused client finds the reason where it expects its welcome.
             Ok(()) | Err(SendError::End) => Ok(()),
             Err(error) => Err(ConnectError::System(io::Error::other(error))),
         }
-    }
-
-    pub(super) fn receive_welcome(
-        &self,
-        deadline: &Deadline,
-    ) -> Result<(FromAgent, Vec<OwnedFd>), ConnectError> {
-        Ok(self.receive(deadline)?)
     }
 
     pub(super) fn check_process(&self) -> Result<(), Forked> {

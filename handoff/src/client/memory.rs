@@ -32,7 +32,7 @@ impl MemoryClient {
         let deadline = Deadline::after(timeout);
         let connection = Connection::connect(path, &deadline)?;
         connection.send_hello(&Hello::launched(BTreeMap::new(), Role::Memory))?;
-        match connection.receive_welcome(&deadline)? {
+        match connection.receive(&deadline)? {
             (FromAgent::Welcome { reading: None }, _) => Ok(Self { connection }),
             _ => Err(ConnectError::Protocol),
         }

@@ -15,7 +15,6 @@ use tierfeed_numa_memory::failpoint;
 use super::{
     ClientEvent, DisconnectCause, Events, Shared,
     connection::Connection,
-    member::ReceivedHello,
     violation::{Rule, Violation},
     watch::Source,
 };
@@ -192,10 +191,7 @@ impl EventLoop {
             }
         })?;
         let event = match message {
-            FromClient::Hello { protocol, role, pid, trainer, pages, variables } => {
-                let hello = ReceivedHello { protocol, role, pid, trainer, pages, variables };
-                self.handle_hello(id, &hello)?
-            }
+            FromClient::Hello(hello) => self.handle_hello(id, &hello)?,
             FromClient::AllocateMemory { request, bytes } => {
                 self.with(id, |it| it.request_memory(id, request, Bytes(bytes)))?
             }

@@ -1,24 +1,12 @@
 //! A process that reads batches of the job: its rank, and the training process that it reads for.
 
-use std::collections::BTreeMap;
-
 use tierfeed_core::{
     fleet::launch::{Identity, JobWorld, LaunchMismatch, LauncherValue},
     id::Rank,
 };
 
 use super::trainer::Trainer;
-use crate::message::{Pages, Role};
-
-#[derive(Debug)]
-pub(super) struct ReceivedHello {
-    pub(super) protocol: u32,
-    pub(super) role: Role,
-    pub(super) pid: u32,
-    pub(super) trainer: u32,
-    pub(super) pages: Pages,
-    pub(super) variables: BTreeMap<String, String>,
-}
+use crate::message::SentHello;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member {
@@ -58,11 +46,7 @@ fn source(member: &Member) -> String {
 
 impl Member {
     #[expect(clippy::result_large_err, reason = "a few of these in the life of an agent")]
-    pub(super) fn of(
-        hello: &ReceivedHello,
-        seen: i32,
-        post: &JobWorld,
-    ) -> Result<Self, TurnedAway> {
+    pub(super) fn of(hello: &SentHello, seen: i32, post: &JobWorld) -> Result<Self, TurnedAway> {
         let lookup = |name: &str| hello.variables.get(name).cloned();
         let identity = Identity::read(&lookup).map_err(LaunchMismatch::from)?;
         Ok(Self {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Client, ClientEvent, ConnectError, Hello, Role,
-    message::{self, FromAgent, FromClient, PROTOCOL, Pages},
+    message::{self, FromAgent, FromClient, PROTOCOL, Pages, SentHello},
 };
 
 fn variables(of: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -33,7 +33,7 @@ fn hello_of(pid: u32, trainer: u32, rank: &str) -> Vec<u8> {
     let variables = variables(&[("RANK", rank)]);
     let role = if pid == trainer { Role::Trainer } else { Role::Worker };
     let (protocol, pages) = (PROTOCOL, Pages::Pageable);
-    let hello = FromClient::Hello { protocol, role, pid, trainer, pages, variables };
+    let hello = FromClient::Hello(SentHello { protocol, role, pid, trainer, pages, variables });
     message::to_bytes(&hello).unwrap()
 }
 

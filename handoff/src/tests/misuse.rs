@@ -22,7 +22,7 @@ use crate::{
     channel::Channel,
     endpoint::seqpacket_socket,
     entry::{ReleaseKind, Submission},
-    message::{self, EXPLAINED_MAX, FromAgent, FromClient, PROTOCOL, Pages, RequestId},
+    message::{self, EXPLAINED_MAX, FromAgent, FromClient, RequestId},
     packet::{self, Arrival, PACKET_BYTES_MAX},
     ring::{ENTRY_BYTES, Entry, Producer, PushError},
     wake,
@@ -102,11 +102,8 @@ impl Rings {
 }
 
 pub(super) fn hello() -> Vec<u8> {
-    let (protocol, role, pid, pages) =
-        (PROTOCOL, Role::Trainer, std::process::id(), Pages::Pageable);
-    let variables = Hello::of_rank(RANK, role).variables;
-    let hello = FromClient::Hello { protocol, role, pid, trainer: pid, pages, variables };
-    message::to_bytes(&hello).unwrap()
+    let hello = Hello::of_rank(RANK, Role::Trainer).sent_by(std::process::id());
+    message::to_bytes(&FromClient::Hello(hello)).unwrap()
 }
 
 pub(super) fn assert_serving(test_agent: &TestAgent) {

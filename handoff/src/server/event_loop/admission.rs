@@ -13,12 +13,12 @@ use tierfeed_core::{fleet::launch, id::ConnectionId};
 
 use super::EventLoop;
 use crate::{
-    message::VARIABLE_BYTES_MAX,
+    message::{SentHello, VARIABLE_BYTES_MAX},
     peer,
     server::{
         ClientEvent,
         connection::Connection,
-        member::{Member, ReceivedHello, TurnedAway},
+        member::{Member, TurnedAway},
         trainer::Trainer,
         violation::Rule,
     },
@@ -29,7 +29,7 @@ impl EventLoop {
     pub(super) fn handle_hello(
         &self,
         id: ConnectionId,
-        hello: &ReceivedHello,
+        hello: &SentHello,
     ) -> Result<Option<ClientEvent>, Rule> {
         check_variables(&hello.variables)?;
         let mut connections = self.shared.connections();
