@@ -1,6 +1,8 @@
 //! A campaign: makes a testbed, trains on it, injects faults in rounds, ends them, waits until every rank is
 //! served again, measures the resources of all processes, and checks the result.
 
+mod measurements;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -8,29 +10,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use nix::sys::signal::Signal;
-use tierfeed_core::{id::Rank, units::Bytes};
-use tierfeed_dataset::Index;
 use tierfeed_harness::{
     clock::{now, pause},
     files,
     programs::Programs,
 };
-use tierfeed_workload_analyzer::Job;
 
 use crate::{
     arguments::ChaosArguments,
-    checks::{Growth, Measurement, given_back, leftovers, shared_memory},
+    checks::{DRAWN_MIN, Growth, Measurement, leftovers, shared_memory},
     fault::{Ended, Fault, KINDS, Kind, Recovery, Schedule, Selection},
-    footprint, hostile_client,
-    interference::{self, longest_wait, used},
-    metrics::{self, TierUsage, Traffic},
     outcome::Outcome,
-    pace::{Cost, Pace},
-    record::{self, Origin, Tail},
+    record::{Origin, Tail},
     role::{Role, World},
-    silent_connections::SilentConnections,
     supervisor::{Exits, Supervisor, tail},
     testbed::{Setup, Testbed},
 };
@@ -44,37 +38,14 @@ const POLL_EVERY: Duration = Duration::from_millis(10);
 /// Faults of a round; after it all faults end, and every rank must be served again.
 const FAULTS_PER_ROUND: u32 = 10;
 
-/// A fault that was drawn this often should have taken place at least once.
-const DRAWN_MIN: u64 = 3;
-
 /// The time without faults before the resources of the agent are measured.
 const SETTLE: Duration = Duration::from_millis(1500);
 
 /// The phases of a campaign in twelfths of its time: all faults, those that the agent survives, none.
 const TWELFTHS: [u32; 3] = [5, 5, 2];
 
-/// The time between two measurements in the phase without faults.
-const MEASURE_EVERY: Duration = Duration::from_secs(1);
-
 /// On several nodes, the traffic before the first fault is measured over this time.
 const UNDISTURBED: Duration = Duration::from_secs(5);
-
-/// The rate before a fault is measured over this time.
-const RATE_OVER: Duration = Duration::from_secs(2);
-
-/// After this time without faults all nodes read from each other again: a node that failed again and again is
-/// not asked for that long.
-const PLACES_FOUND_WITHIN: Duration = Duration::from_secs(30);
-
-/// The largest increase, over the share before all faults, of the share of the read bytes that comes from the
-/// cold store, in percent of all: a busy machine makes reads from other nodes late.
-const COLD_GROWTH_MAX_PERCENT: f64 = 20.0;
-
-/// After a fault alone, the training is at the full rate within this time.
-const BACK_WITHIN: Duration = Duration::from_secs(20);
-
-/// Time between two looks at the rate after a fault.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Every rank gets batches from the agent again within this time after all faults ended.
 const RECOVERY_MAX: Duration = Duration::from_secs(60);
@@ -111,9 +82,9 @@ pub(crate) fn run(
         }
         campaign.check_growth();
         let (mut outcome, pressures) = campaign.end();
-        check_records(&mut outcome, &testbed)?;
+        outcome.check_records(&testbed)?;
         outcome.violations.extend(leftovers(&testbed, &shared_before));
-        check_memory(&mut outcome, &testbed, pressures);
+        outcome.check_memory(&testbed, pressures);
         Ok(outcome)
     })
 }
@@ -278,112 +249,6 @@ impl<'a> Campaign<'a> {
         self.testbed.world.agents().try_for_each(|agent| self.measure(agent))
     }
 
-    fn measure(&mut self, role: Role) -> anyhow::Result<()> {
-        let before = self.tier_usage(role)?;
-        let is_gone = || format!("{role} runs while no fault is active");
-        let held = self.supervisor.pid(role).and_then(footprint::of).with_context(is_gone)?;
-        // Chunks are taken and given back meanwhile: the larger figures bound what the kernel shows.
-        let tier_usage = before.max(self.tier_usage(role)?);
-        let (at_s, incarnation) =
-            (self.begin.elapsed().as_secs_f64(), self.supervisor.starts(role));
-        self.measurements.push(Measurement { role, at_s, incarnation, held, tier_usage });
-        Ok(())
-    }
-
-    fn tier_usage(&self, role: Role) -> anyhow::Result<Option<TierUsage>> {
-        let Role::Agent(_) = role else { return Ok(None) };
-        let metrics = metrics::of_agent(&self.testbed.folder.run_dir(role))?;
-        TierUsage::parse(&metrics).context("the metrics have no bytes of tiers").map(Some)
-    }
-
-    fn traffic(&self) -> anyhow::Result<Traffic> {
-        let agents = self.testbed.world.agents();
-        let metrics = agents.map(|it| metrics::of_agent(&self.testbed.folder.run_dir(it)));
-        Ok(Traffic::parse(&metrics.collect::<anyhow::Result<String>>()?))
-    }
-
-    /// Lets the ranks train without faults, and measures the resources of all processes.
-    fn measure_quiet(&mut self, time: Duration) -> anyhow::Result<()> {
-        let begin = now();
-        let mut before = self.traffic()?;
-        while begin.elapsed() < time {
-            self.pass(MEASURE_EVERY)?;
-            if begin.elapsed() < time / 2 {
-                before = self.traffic()?;
-            }
-            self.testbed.world.roles().try_for_each(|role| self.measure(role))?;
-        }
-        self.outcome.quiet = self.traffic()?.since(before);
-        if self.testbed.world.nodes > 1 && time / 2 >= PLACES_FOUND_WITHIN {
-            let before = self.outcome.undisturbed.cold_percent();
-            let after = self.outcome.quiet.cold_percent();
-            if after > before + COLD_GROWTH_MAX_PERCENT {
-                self.outcome.violations.push(format!(
-                    "nodes read {after:.0} % cold {:?} after the last fault, and {before:.0} % before \
-                     the first: not every node found its place",
-                    time / 2
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Injects a fault alone, and measures the time until the training is at the full rate again.
-    fn measure_cost(&mut self, fault: Fault) -> anyhow::Result<()> {
-        let mut pace = Pace::watch(self.testbed);
-        self.pass(RATE_OVER)?;
-        pace.look(now())?;
-        let rate = pace.batches() / RATE_OVER.as_secs_f64();
-        let mut pace = Pace::watch(self.testbed);
-        let begin = now();
-        let name = fault.kind.name;
-        self.count_draw(fault);
-        if !self.inject(fault)? {
-            return Ok(());
-        }
-        let mut ended_at = None;
-        let (end, back_at) = loop {
-            self.pass(LOOK_EVERY)?;
-            let now = now();
-            pace.look(now)?;
-            if !self.active.is_empty() {
-                continue;
-            }
-            let end = *ended_at.get_or_insert(now);
-            match pace.full_since(rate).filter(|since| *since >= end) {
-                Some(since) => break (end, since),
-                None if now > end + BACK_WITHIN => {
-                    bail!("{name}: not at the full rate {BACK_WITHIN:?} after its end");
-                }
-                None => {}
-            }
-        };
-        let used = Duration::from_secs_f64(pace.batches() / rate);
-        self.outcome.costs.entry(name).or_default().add(Cost {
-            lasted: end - begin,
-            back: back_at - end,
-            lost: begin.elapsed().saturating_sub(used),
-            alone: pace.alone(),
-        });
-        Ok(())
-    }
-
-    /// Runs a hostile client and silent connections beside the trainers, and compares their waits with those
-    /// just before.
-    fn measure_interference(&mut self) -> anyhow::Result<()> {
-        let mut records = Tail::of_all(self.testbed);
-        self.pass(interference::TIME)?;
-        let before = longest_wait(&used(&mut records)?);
-        let seed = self.seed.wrapping_add(self.outcome.interference.count);
-        let silent = SilentConnections::open(self.testbed, self.supervisor.address.as_deref());
-        let hostile = hostile_client::start(&self.supervisor, seed, interference::TIME)?;
-        self.pass(interference::TIME)?;
-        let Outcome { interference, violations, .. } = &mut self.outcome;
-        violations.extend(interference.request_metrics(self.testbed, &silent));
-        violations.extend(interference.add(&used(&mut records)?, before, hostile)?);
-        Ok(())
-    }
-
     /// Ends trainers, agent and manager in this order, which must all succeed.
     fn stop(&mut self) -> anyhow::Result<()> {
         fs::write(self.testbed.folder.stop(), "")?;
@@ -427,40 +292,5 @@ impl<'a> Campaign<'a> {
         outcome.seen = std::mem::take(&mut supervisor.seen);
         outcome.fault_count = outcome.faults.values().sum();
         (outcome, pressures)
-    }
-}
-
-/// Compares the batches that trainers used with those of the order.
-fn check_records(outcome: &mut Outcome, testbed: &Testbed) -> anyhow::Result<()> {
-    let folder = &testbed.folder;
-    let index = Index::open(&folder.run_dir(Role::Manager).join("dataset.index"))?;
-    let order = Job::load(&folder.job())?.order(index.len())?;
-    let records = testbed.world.ranks().map(|rank| (Rank(rank), folder.record(rank)));
-    let compared = record::compare(&order, &records.collect::<Vec<_>>())?;
-    outcome.violations.extend(compared.differing.iter().take(10).cloned());
-    if compared.digest != compared.digest_expected {
-        let what = "the samples that were used are not those of the order";
-        outcome.violations.push(what.to_owned());
-    }
-    outcome.records = compared;
-    Ok(())
-}
-
-/// Checks the reaction of the agent to memory that was short `pressures` times.
-fn check_memory(outcome: &mut Outcome, testbed: &Testbed, pressures: u64) {
-    if let Ok(group) = &testbed.group {
-        if group.has_killed() {
-            outcome.violations.push("a process was killed under pressure".to_owned());
-        }
-        let swapped = group.swapped();
-        if swapped > Bytes(0) {
-            outcome.violations.push(format!("under pressure {swapped} were swapped"));
-        }
-    }
-    let report = testbed.folder.run_dir(Role::Agent(0)).join("report.json");
-    outcome.memory_given_back = given_back(&report);
-    if pressures >= DRAWN_MIN && outcome.memory_given_back == 0 {
-        let what = format!("memory was short {pressures} times, and the agent gave none back");
-        outcome.violations.push(what);
     }
 }

@@ -13,6 +13,9 @@ use crate::{
     bucket::Bucket, footprint::Footprint, metrics::TierUsage, role::Role, testbed::Testbed, workers,
 };
 
+/// A fault that was drawn this often should have had an effect at least once.
+pub(crate) const DRAWN_MIN: u64 = 3;
+
 /// In bytes: allocators keep pages, and each window and bounce buffer is made when it is first needed.
 const MEMORY_GROWTH_MAX: u64 = 12 << 20;
 
@@ -202,12 +205,10 @@ fn names(folder: &Path) -> impl Iterator<Item = String> + use<> {
 /// Processes whose arguments name the folder, with their arguments.
 fn processes_of(folder: &Path) -> impl Iterator<Item = (u32, String)> + use<> {
     let folder = folder.display().to_string();
-    let pids = names(Path::new("/proc")).filter_map(|name| name.parse::<u32>().ok());
-    pids.filter(|pid| *pid != std::process::id()).filter_map(move |pid| {
-        let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let text = String::from_utf8_lossy(&arguments).replace('\0', " ");
-        text.contains(&folder).then_some((pid, text))
-    })
+    let processes = procfs::process::all_processes().into_iter().flatten().flatten();
+    let named = processes.filter_map(|it| Some((it.pid().cast_unsigned(), it.cmdline().ok()?)));
+    let named = named.map(|(pid, arguments)| (pid, arguments.join(" ")));
+    named.filter(move |(pid, text)| *pid != std::process::id() && text.contains(&folder))
 }
 
 #[cfg(test)]

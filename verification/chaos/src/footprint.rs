@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
 
 use nix::sys::stat::makedev;
+use procfs::process::{MMapPath, MemoryMap, MemoryMaps, Process};
 use serde::Serialize;
 use tierfeed_core::tier::Kind;
 
@@ -24,12 +25,9 @@ pub(crate) struct Footprint {
 
 /// The footprint of process `pid`, or `None` if it is gone.
 pub(crate) fn of(pid: u32) -> Option<Footprint> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|it| it.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
-    };
-    let mut unnamed = mapped(&fs::read_to_string(format!("/proc/{pid}/maps")).ok()?);
+    let process = Process::new(i32::try_from(pid).ok()?).ok()?;
+    let status = process.status().ok()?;
+    let mut unnamed = mapped(process.maps().ok()?);
     let mut descriptors = 0;
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {
         let target = fs::read_link(entry.path()).unwrap_or_default();
@@ -42,11 +40,11 @@ pub(crate) fn of(pid: u32) -> Option<Footprint> {
     }
     let bytes_of = |kind| unnamed.values().filter(|it| it.0 == kind).map(|it| it.1).sum::<u64>();
     Some(Footprint {
-        memory_bytes: (field("RssAnon:") << 10) + bytes_of(FileKind::Memory),
+        memory_bytes: (status.rssanon.unwrap_or(0) << 10) + bytes_of(FileKind::Memory),
         cache_bytes: bytes_of(FileKind::Chunk),
         descriptors,
         files: unnamed.values().filter(|it| it.0 == FileKind::Memory).count() as u64,
-        threads: field("Threads:"),
+        threads: status.threads,
     })
 }
 
@@ -78,40 +76,25 @@ impl FileKind {
     }
 }
 
-/// Unnamed files by device and inode number, with the bytes that are mapped of them, from the text of
-/// `/proc/PID/maps`.
-fn mapped(maps: &str) -> BTreeMap<(u64, u64), (FileKind, u64)> {
+/// Unnamed files by device and inode number, with the bytes that are mapped of them.
+fn mapped(maps: MemoryMaps) -> BTreeMap<(u64, u64), (FileKind, u64)> {
     let mut files = BTreeMap::new();
-    for (file, kind, bytes) in maps.lines().filter_map(mapping) {
-        files.entry(file).or_insert((kind, 0)).1 += bytes;
+    for MemoryMap { address: (start, end), dev: (major, minor), inode, pathname, .. } in maps {
+        let MMapPath::Path(path) = pathname else { continue };
+        let kind = FileKind::of(&path.to_string_lossy());
+        if kind != FileKind::Named {
+            let device = makedev(major.cast_unsigned().into(), minor.cast_unsigned().into());
+            files.entry((device, inode)).or_insert((kind, 0)).1 += end - start;
+        }
     }
     files
 }
 
-/// A line such as `7f00-7f01 rw-s 00000000 00:01 1042 /memfd:tierfeed-rings (deleted)`.
-fn mapping(line: &str) -> Option<((u64, u64), FileKind, u64)> {
-    let fields: Vec<&str> = line.splitn(6, ' ').collect();
-    let [range, _, _, device, number, path] = fields.as_slice() else { return None };
-    let kind = FileKind::of(path.trim_start());
-    let hex = |text| u64::from_str_radix(text, 16).ok();
-    let (start, end) = range.split_once('-')?;
-    let (major, minor) = device.split_once(':')?;
-    let file = (makedev(hex(major)?, hex(minor)?), number.parse().ok()?);
-    let bytes = hex(end)?.checked_sub(hex(start)?)?;
-    (kind != FileKind::Named).then_some((file, kind, bytes))
-}
-
-/// The unit of CPU times in `/proc`: `USER_HZ` is 100 on every supported platform.
-const TICK: Duration = Duration::from_millis(10);
-
 /// The CPU time of all threads of process `pid`, or `None` if it is gone.
 pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name may contain spaces and parentheses; the fields after its last one do not.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    let ticks = ticks(11)? + ticks(12)?;
-    Some(TICK * u32::try_from(ticks).ok()?)
+    let stat = Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?;
+    let millis = 1000 * (stat.utime + stat.stime) / procfs::ticks_per_second();
+    Some(Duration::from_millis(millis))
 }
 
 #[cfg(test)]
@@ -119,6 +102,7 @@ mod tests {
     use std::fs::File;
 
     use nix::sys::memfd::{MFdFlags, memfd_create};
+    use procfs::FromRead as _;
 
     use super::*;
 
@@ -177,10 +161,11 @@ mod tests {
             7f0000000000-7f0000002000 rw-s 00000000 00:01 42      /memfd:tierfeed-rings (deleted)\n\
             7f0000002000-7f0000003000 r--s 00002000 00:01 42      /memfd:tierfeed-rings (deleted)\n\
             7f0000004000-7f0000005000 rw-s 00000000 00:01 43      /memfd:tierfeed-scratch-1 (deleted)\n\
-            7f0000006000-7f0000007000 rw-p 00000000 00:00 0\n\
+            7f0000006000-7f0000007000 rw-p 00000000 00:00 0 \n\
             7f0000008000-7f0000009000 r-xp 00000000 fe:01 9       /usr/bin/tierfeed\n";
         let expected =
             [((1, 42), (FileKind::Memory, 0x3000)), ((1, 43), (FileKind::Chunk, 0x1000))];
+        let maps = MemoryMaps::from_read(maps.as_bytes()).unwrap();
         assert_eq!(mapped(maps), BTreeMap::from(expected));
     }
 

@@ -1,20 +1,13 @@
 //! Injects faults into a live training, and checks that no byte, sample or order is wrong.
 //! `tierfeed-bench chaos` starts it.
 //!
-//! Manager, agent and trainers are processes of their own. A seed draws faults, several of which are active
-//! at a time: kills, stops, a full tier, a lost tier, memory that is taken, short or lent, objects that
-//! vanish, are cut or stall, a store that refuses, a second agent, a process that keeps the socket of a dead
-//! trainer, a hostile client, threads that panic, system calls that fail, silent connections, and with images
-//! transform workers that are killed or stopped.
-//! Trainers compare every sample with the checksum of the file as it was made, and record what they used; at
-//! the end the records are compared with the order. After every round of ten faults the trainers run beside a
-//! hostile client and silent connections alone, which must not delay them. A campaign has three phases: all
-//! faults; those that the agent survives, which shows how its process grows; and none, which shows how all
-//! processes grow.
-//!
-//! With several nodes each is a host of its own, and links between them drop packets or slow down; after
-//! every round one fault is injected alone, and it is measured how long the training takes to be at the full
-//! rate again.
+//! Manager, agent and trainers are processes of their own. A seed draws faults, several of which are active at a
+//! time ([`fault`]). Trainers compare every sample with the checksum of the file as it was made, and record what
+//! they used; at the end the records are compared with the order. A [`campaign`] has three phases: all faults;
+//! those that the agent survives, which shows how its process grows; and none, which shows how all processes
+//! grow. After every round of ten faults the trainers run beside a hostile client and silent connections alone,
+//! which must not delay them. With several nodes each is a host of its own, and one fault is injected alone
+//! then: it is measured how long the training takes to be at the full rate again.
 //!
 //! The draws follow from the seed alone, so a seed that failed can be repeated. At which moment a fault meets
 //! the processes depends on the machine.

@@ -8,6 +8,7 @@
 use std::{
     cell::RefCell,
     collections::BTreeSet,
+    ffi::OsStr,
     fs::File,
     net::Ipv4Addr,
     os::fd::AsRawFd as _,
@@ -79,9 +80,7 @@ impl Network {
     }
 
     pub(crate) fn command(&self, host: u32, program: &Path) -> anyhow::Result<Command> {
-        let mut command = self.host(host)?.enter();
-        command.arg(program);
-        Ok(command)
+        Ok(self.host(host)?.command(program))
     }
 
     /// Drops packets between pairs of hosts, in both directions. Returns the pairs whose packets were not
@@ -101,8 +100,8 @@ impl Network {
     fn set_rules(&self, verb: &str, pairs: &[Pair]) -> anyhow::Result<()> {
         for Pair(one, other) in pairs {
             for (at, from) in [(one, other), (other, one)] {
-                let mut nft = self.host(*at)?.enter();
-                nft.args(["nft", verb, "element", "ip", "chaos", "cut"]);
+                let mut nft = self.host(*at)?.command("nft");
+                nft.args([verb, "element", "ip", "chaos", "cut"]);
                 nft.arg(format!("{{ {} }}", address(*from)));
                 complete(&mut nft)?;
             }
@@ -127,7 +126,7 @@ impl Network {
     fn set_queues(&self, host: u32, verb: &str, queue: &[&str]) -> anyhow::Result<()> {
         let host = self.host(host)?;
         for (mut tc, end) in
-            [(host.enter_with("tc"), host.inner_end()), (Command::new("tc"), host.outer_end())]
+            [(host.command("tc"), host.inner_end()), (Command::new("tc"), host.outer_end())]
         {
             complete(tc.args(["qdisc", verb, "dev", &end, "root"]).args(queue))?;
         }
@@ -152,9 +151,9 @@ impl Host {
             &["address", "add", &address, "dev", &inner],
             &["link", "set", &inner, "up"],
         ] {
-            complete(host.enter_with("ip").args(arguments))?;
+            complete(host.command("ip").args(arguments))?;
         }
-        complete(host.enter_with("nft").arg(RULES))?;
+        complete(host.command("nft").arg(RULES))?;
         Ok(host)
     }
 
@@ -163,16 +162,11 @@ impl Host {
         format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
     }
 
-    fn enter(&self) -> Command {
+    /// A command on this host.
+    fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut nsenter = Command::new("nsenter");
-        nsenter.arg(format!("--net={}", self.path())).arg("--");
+        nsenter.arg(format!("--net={}", self.path())).arg("--").arg(program);
         nsenter
-    }
-
-    fn enter_with(&self, program: &str) -> Command {
-        let mut command = self.enter();
-        command.arg(program);
-        command
     }
 
     fn outer_end(&self) -> String {
