@@ -59,6 +59,7 @@ pub(crate) fn address_in(targets: &Path) -> anyhow::Result<SocketAddr> {
 
 /// Bytes that were read for batches, by where they lay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the keys of the outcome name their unit")]
 pub(crate) struct Traffic {
     pub(crate) cold_bytes: u64,
     pub(crate) peer_bytes: u64,
