@@ -415,7 +415,7 @@ impl Server {
         answer: impl FnOnce(&mut Connection) -> Result<Delivery, E>,
     ) -> Result<Delivery, E> {
         let mut connections = self.shared.connections();
-        let connection = connections.get_mut(&id).filter(|connection| !connection.has_ended());
+        let connection = connections.get_mut(&id).filter(|connection| !connection.has_ended);
         connection.map_or(Ok(Delivery::Gone), answer)
     }
 

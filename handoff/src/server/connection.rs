@@ -29,7 +29,7 @@ use crate::{
     briefing::Briefing,
     message::{
         self, EXPLAINED_MAX, FromAgent, GRANT_CHUNKS_MAX, GrantId, MEMORY_REQUESTS_MAX, Malformed,
-        Reading, RequestId, Role,
+        RequestId, Role,
     },
     packet::{self, DESCRIPTORS_MAX, SendError},
 };
@@ -49,14 +49,15 @@ pub(super) struct Connection {
     socket: OwnedFd,
     pub(super) process: Option<OwnedFd>,
     state: State,
-    member: Option<Member>,
+    /// `None` if the client reads no batches.
+    pub(super) member: Option<Member>,
     publication: Publication,
     requests: BTreeSet<RequestId>,
     grants: BTreeSet<GrantId>,
     /// Whether the client was told that the connection has ended; its later messages are ignored.
-    has_ended: bool,
+    pub(super) has_ended: bool,
     /// Whether an event has named the connection, so that its end is an event too.
-    is_reported: bool,
+    pub(super) is_reported: bool,
 }
 
 impl Connection {
@@ -72,14 +73,6 @@ impl Connection {
             has_ended: false,
             is_reported: false,
         }
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
-    }
-
-    pub(super) fn is_reported(&self) -> bool {
-        self.is_reported
     }
 
     pub(super) fn rank(&self) -> Result<Rank, Rule> {
@@ -138,11 +131,6 @@ impl Connection {
         self.shut_down();
     }
 
-    /// `None` if the client reads no batches.
-    pub(super) fn member(&self) -> Option<&Member> {
-        self.member.as_ref()
-    }
-
     pub(super) fn admit(
         &mut self,
         id: ConnectionId,
@@ -153,17 +141,10 @@ impl Connection {
         let State::Waiting(rank) = self.state else {
             return Err(AdmitError::NotWaiting { connection: id });
         };
-        let window = shared.limits.window;
         let shared_tiers = shared.tiers.get().cloned().unwrap_or_default();
-        let reader = Reader::new(arena, shared_tiers, shared.channel, window)?;
-        let reading = Reading {
-            briefing: briefing.clone(),
-            window,
-            ring_bytes: reader.ring_bytes().0,
-            arena_bytes: reader.arena_bytes().0,
-            shared_tiers: reader.shared_tiers(),
-        };
-        let welcome = message::to_bytes(&FromAgent::Welcome { reading: Some(Box::new(reading)) })
+        let reader = Reader::new(arena, shared_tiers, shared.channel, shared.limits.window)?;
+        let reading = Some(Box::new(reader.reading(briefing.clone())));
+        let welcome = message::to_bytes(&FromAgent::Welcome { reading })
             .map_err(|error: Malformed| AdmitError::Briefing(error.into()))?;
         shared.watch.add(reader.agent_wakeup(), Source::Wakeup(id)).map_err(AdmitError::system)?;
         match packet::send(self.socket(), &welcome, &reader.descriptors()) {

@@ -162,7 +162,7 @@ impl EventLoop {
         let arrival = {
             let connections = self.shared.connections();
             let Some(connection) = connections.get(&id) else { return };
-            if connection.has_ended() {
+            if connection.has_ended {
                 Ok(None)
             } else {
                 packet::receive_bytes(connection.socket(), CLIENT_MESSAGE_BYTES_MAX).map(Some)
@@ -253,7 +253,7 @@ impl EventLoop {
             self.drain(id);
         }
         let Some(connection) = self.shared.connections().remove(&id) else { return };
-        let is_reported = connection.is_reported();
+        let is_reported = connection.is_reported;
         self.close(connection);
         if is_reported {
             (self.events)(ClientEvent::Gone { connection: id, cause });

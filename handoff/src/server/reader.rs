@@ -20,9 +20,10 @@ use tierfeed_numa_memory::{Pages, RangeError, Region, Request};
 use super::{ClientEvent, error::AdmitError, violation::Rule};
 use crate::{
     SharedTier,
+    briefing::Briefing,
     channel::Channel,
     entry::{Completion, Ready, Submission},
-    message::SharedTierBytes,
+    message::{Reading, SharedTierBytes},
     ring::{Consumer, Producer, PushError},
     table::{self, WriteError},
     wake::{self, ClientWakeup},
@@ -80,18 +81,17 @@ impl Reader {
         })
     }
 
-    pub(super) fn ring_bytes(&self) -> Bytes {
-        self.rings.len()
-    }
-
-    pub(super) fn arena_bytes(&self) -> Bytes {
-        self.arena.len()
-    }
-
-    pub(super) fn shared_tiers(&self) -> Vec<SharedTierBytes> {
+    /// The welcome of its client.
+    pub(super) fn reading(&self, briefing: Briefing) -> Reading {
         let bytes =
             |it: &SharedTier| SharedTierBytes { tier: it.tier().0, bytes: it.memory().len().0 };
-        self.shared_tiers.iter().map(bytes).collect()
+        Reading {
+            briefing,
+            window: self.window,
+            ring_bytes: self.rings.len().0,
+            arena_bytes: self.arena.len().0,
+            shared_tiers: self.shared_tiers.iter().map(bytes).collect(),
+        }
     }
 
     /// The descriptors that the client needs, in the order of the welcome.

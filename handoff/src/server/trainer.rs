@@ -16,7 +16,8 @@ const ANCESTORS_MAX: usize = 64;
 /// A process, distinguished from a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Trainer {
-    pid: u32,
+    /// Its process number in the agent's namespace.
+    pub(super) pid: u32,
     /// Start time, in clock ticks since the machine started.
     started: u64,
 }
@@ -47,11 +48,6 @@ impl Trainer {
         let is_over = matches!(*fields.first()?, "Z" | "X");
         let started = fields.get(19)?.parse().ok()?;
         (!is_over).then_some(Self { pid, started })
-    }
-
-    /// Its process number in the agent's namespace.
-    pub(super) const fn pid(self) -> u32 {
-        self.pid
     }
 
     pub(super) fn is_alive(self) -> bool {

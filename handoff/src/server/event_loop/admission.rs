@@ -19,7 +19,6 @@ use crate::{
         ClientEvent,
         connection::Connection,
         member::{Member, TurnedAway},
-        trainer::Trainer,
         violation::Rule,
     },
 };
@@ -39,9 +38,9 @@ impl EventLoop {
         }
         let seen = peer::number(connection.socket()).unwrap_or_default();
         let member = Member::of(hello, seen, &self.post).and_then(|second| {
-            let other =
-                connections.values().filter(|it| !is_over(it)).filter_map(Connection::member);
-            match other.copied().find(|first| first.doubles(&second)) {
+            let mut others =
+                connections.values().filter(|it| !is_over(it)).filter_map(|it| it.member);
+            match others.find(|first| first.doubles(&second)) {
                 Some(first) => Err(TurnedAway::Twice { first, second }),
                 None => Ok(second),
             }
@@ -50,7 +49,7 @@ impl EventLoop {
         Ok(Some(match member {
             Ok(member) => {
                 connection.await_admission(member);
-                let trainer = member.trainer.map(Trainer::pid);
+                let trainer = member.trainer.map(|it| it.pid);
                 ClientEvent::Attached {
                     connection: id,
                     rank: member.rank,
@@ -89,7 +88,7 @@ fn is_over(connection: &Connection) -> bool {
         None => poll(&mut [socket], Some(&now)),
     };
     // A poll that fails has seen nothing.
-    connection.has_ended() || matches!(polled, Ok(1..))
+    connection.has_ended || matches!(polled, Ok(1..))
 }
 
 #[cfg(test)]
