@@ -65,7 +65,7 @@ pub(crate) fn run(
             world: World::of(arguments.nodes),
             files: FILES,
             server,
-            pressure: arguments.pressure,
+            pressure: Some(arguments.pressure),
             samples: arguments.samples,
         };
         let testbed = Testbed::make(folder, setup)?;

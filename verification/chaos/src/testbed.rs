@@ -43,16 +43,17 @@ pub(crate) struct Setup {
     pub(crate) files: u64,
     /// The program of the S3 server that the job reads from, or `None` to read files.
     pub(crate) server: Option<PathBuf>,
-    /// Memory that is taken at a time, and the limit of the agent's control group.
-    pub(crate) pressure: Bytes,
+    /// Memory that is taken at a time, and the limit of the agent's control group; `None` for no group, as an
+    /// agent in a group looks at it again and again.
+    pub(crate) pressure: Option<Bytes>,
     pub(crate) samples: Samples,
 }
 
 impl Setup {
-    /// One node that reads files of noise.
+    /// One node that reads files of noise, without a control group.
     pub(crate) fn plain(files: u64) -> Self {
         let (world, samples) = (World::ONE_NODE, Samples::Noise);
-        Self { world, files, server: None, pressure: Bytes::mib(1024), samples }
+        Self { world, files, server: None, pressure: None, samples }
     }
 }
 
@@ -73,8 +74,8 @@ pub(crate) struct Testbed {
     /// Whether system calls can be made to fail.
     pub(crate) failing_calls: Available<()>,
     pub(crate) group: Available<MemoryGroup>,
-    /// Memory that is taken at a time, and the limit of the agent's control group.
-    pub(crate) pressure: Bytes,
+    /// As [`Setup::pressure`].
+    pub(crate) pressure: Option<Bytes>,
     /// By sample number.
     pub(crate) objects: Vec<PathBuf>,
 }
@@ -106,10 +107,11 @@ impl Testbed {
             own_disk,
             bucket: server.map(|it| Bucket::serve(&it, &folder.data())).transpose()?,
             failing_calls: SyscallFaults::are_possible(),
-            group: if has_one_node {
-                group(pressure).map_err(|error| format!("no control group: {error:#}"))
-            } else {
-                Err("one node is tested with it".to_owned())
+            group: match pressure {
+                Some(limit) if has_one_node => {
+                    group(limit).map_err(|error| format!("no control group: {error:#}"))
+                }
+                _ => Err("one node is tested with it".to_owned()),
             },
             pressure,
             objects,

@@ -69,8 +69,9 @@ fn move_back(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 pub(super) fn take_memory<'a>(at: &mut Supervisor<'a>, fault: Fault) -> Injection<'a> {
+    let Some(pressure) = at.testbed.pressure else { return Ok(None) };
     let mut hog = Command::new(&at.programs.tierfeed);
-    hog.args(["hog", "--take", &format!("{} B", at.testbed.pressure.0)]);
+    hog.args(["hog", "--take", &format!("{} B", pressure.0)]);
     hog.args(["--for", &format!("{} ms", fault.duration.as_millis())]);
     hog.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut hog = hog.spawn().context("cannot start `tierfeed hog`")?;
@@ -83,10 +84,9 @@ pub(super) fn take_memory<'a>(at: &mut Supervisor<'a>, fault: Fault) -> Injectio
 /// Lowers the memory limit of the agent's control group to what is used and a headroom, which is larger for an
 /// agent that starts, as if a neighbour took the rest.
 pub(super) fn limit_memory<'a>(at: &mut Supervisor<'a>) -> Injection<'a> {
-    let (Ok(group), Some(age)) = (&at.testbed.group, at.age(Role::Agent(0))) else {
-        return Ok(None);
-    };
-    let limit = at.testbed.pressure;
+    let testbed = at.testbed;
+    let (Ok(group), Some(limit)) = (&testbed.group, testbed.pressure) else { return Ok(None) };
+    let Some(age) = at.age(Role::Agent(0)) else { return Ok(None) };
     let headroom = if age < STARTUP_MAX { HEADROOM_AT_START } else { HEADROOM };
     // Without page cache: an agent counts it as free, and the kernel reclaims it.
     let needed = group.used_without_page_cache().0.saturating_add(headroom.0);
