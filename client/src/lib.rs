@@ -6,8 +6,12 @@
 
 mod attempts;
 mod cold_reader;
+mod connection;
 mod memory;
+mod tallies;
 
 pub use attempts::Attempts;
 pub use cold_reader::{Caller, ColdReader, OpenError, Patience, ReadFault, Reading, Stop};
+pub use connection::{Connection, Held, Lease, NoConnection};
 pub use memory::{Memory, PrivatePages, to_usize};
+pub use tallies::Tallies;

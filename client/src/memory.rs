@@ -9,21 +9,23 @@ use memmap2::{MmapMut, MmapRaw};
 use tierfeed_core::units::Bytes;
 use tierfeed_numa_memory::View;
 
-/// Bytes that stay at one address for as long as this value lives. `Lease` gives the batch back when it is dropped.
+use crate::connection::Lease;
+
+/// Bytes that stay at one address for as long as this value lives.
 #[derive(Debug)]
-pub struct Memory<Lease> {
-    kind: Kind<Lease>,
+pub struct Memory {
+    kind: Kind,
 }
 
 #[derive(Debug)]
-enum Kind<Lease> {
+enum Kind {
     /// Rust does not write to them any more.
     Private(MmapRaw),
     /// Fields drop in order: the lease goes back first, and the mapping may be the last reference to the arena.
     Leased { lease: Lease, arena: Arc<View>, start: usize, len: usize },
 }
 
-impl<Lease> Memory<Lease> {
+impl Memory {
     /// `len` bytes of `arena` from `offset`, for as long as the lease lasts.
     pub fn leased(lease: Lease, arena: Arc<View>, offset: Bytes, len: Bytes) -> Self {
         let start = to_usize(offset).min(to_usize(arena.len()));
@@ -77,7 +79,7 @@ impl<Lease> Memory<Lease> {
     }
 }
 
-impl<Lease> Drop for Memory<Lease> {
+impl Drop for Memory {
     /// Forbids access before the lease goes back: the agent may then write another batch there at once.
     fn drop(&mut self) {
         if let Kind::Leased { arena, start, len, .. } = &self.kind {
@@ -109,7 +111,7 @@ impl PrivatePages {
     }
 
     /// Hands the pages over to views.
-    pub fn into_memory<Lease>(self) -> Memory<Lease> {
+    pub fn into_memory(self) -> Memory {
         Memory { kind: Kind::Private(self.pages.into()) }
     }
 }

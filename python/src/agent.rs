@@ -6,26 +6,24 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use tierfeed_client::{Memory, to_usize};
+use tierfeed_client::{Connection, Memory, to_usize};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, SampleId, Step},
-    session::{Refusal, Tally, Wait},
-    units::{Bytes, Nanoseconds},
+    session::Wait,
 };
 use tierfeed_handoff::{
-    Client, Hello, LeasedBatch, NamedDataset, NextError, OnError, Pages, Reply, RequestError, Role,
-    monotonic_now,
+    Client, Hello, LeasedBatch, NextError, OnError, Pages, Reply, RequestError, Role, monotonic_now,
 };
 
 use crate::{
-    batch::{Batch, Origin, Row},
+    batch::{Batch, Origin},
     clock::{SIGNAL_INTERVAL, check_signals},
     errors,
     order::Order,
     refused::Refused,
     requests::{EpochStep, Requests, Table},
-    shared_client::SharedClient,
-    view_memory::{Lease, ViewMemory, first},
+    tallies::Tally,
+    view_memory::{ViewMemory, first},
 };
 
 /// More than an agent takes to copy 4 bytes for each sample of an epoch.
@@ -34,14 +32,11 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection that reads batches for one rank.
 #[pyclass(frozen, module = "tierfeed._native")]
 pub(crate) struct AgentConnection {
-    client: Arc<SharedClient>,
+    connection: Arc<Connection>,
     requests: Py<Requests>,
     order: Py<Order>,
     briefing: String,
     rank: Rank,
-    dataset: NamedDataset,
-    /// The number of epochs of the job.
-    epochs: u32,
     fingerprint: u64,
     batches_ahead: u32,
     on_error: OnError,
@@ -63,14 +58,15 @@ impl AgentConnection {
         if !requests.is_in_flight(place) || !requests.is_requested(following) {
             return Ok(None);
         }
-        let Ok(client) = self.client.client() else { return Ok(None) };
         // The slow path meets the same error, and says what follows from it.
-        let Ok(Some(reply)) = client.try_next() else { return Ok(None) };
+        let Ok(client) = self.connection.client() else { return Ok(None) };
+        let Ok(Some(reply)) = self.connection.try_next() else { return Ok(None) };
         match reply {
             Reply::Batch(leased) if self.is_plain(&leased, place) => {
                 requests.remove_in_flight(place);
                 let now = monotonic_now();
-                self.client.deliver(leased.lease, Wait { since: now, until: now });
+                // The only failure: the agent is gone, and its report with it.
+                let _ = client.deliver(leased.lease, Wait { since: now, until: now });
                 self.request_one_more(&client, &mut requests, place, steps);
                 drop(requests);
                 Ok(Some(self.batch(leased)))
@@ -95,7 +91,7 @@ impl AgentConnection {
         let at = |ahead: u32| (taken.0, taken.1.saturating_add(ahead));
         let (last, next) = (at(self.batches_ahead.saturating_sub(1)), at(self.batches_ahead));
         let is_due = next.1 < steps && requests.is_requested(last) && !requests.is_known(next);
-        let Some(batch) = self.id(next).filter(|_| is_due) else { return };
+        let Some(batch) = self.name_in_job(next).filter(|_| is_due) else { return };
         if client.request_later(batch).unwrap_or(false) {
             requests.insert(next);
         }
@@ -105,17 +101,14 @@ impl AgentConnection {
     /// training gives its batches back.
     fn is_plain(&self, leased: &LeasedBatch, wanted: EpochStep) -> bool {
         let is_whole = leased.rows.iter().all(|row| row.len.is_some());
-        let kept = self.client.leases().len() + 1;
-        Some(leased.id) == self.id(wanted) && is_whole && kept < self.batches_ahead as usize
+        let kept = self.connection.held_count() + 1;
+        leased.id == self.id(wanted) && is_whole && kept < self.connection.batches_ahead()
     }
 
     fn note(&self, py: Python<'_>, reply: Reply) -> PyResult<()> {
         let (id, answer) = match reply {
-            Reply::Batch(leased) => {
-                (self.dataset.own(leased.id), Py::new(py, self.batch(leased))?.into_any())
-            }
+            Reply::Batch(leased) => (leased.id, Py::new(py, self.batch(leased))?.into_any()),
             Reply::Refused { batch, refusal } => {
-                let (batch, refusal) = (self.dataset.own(batch), self.own_refusal(refusal));
                 (batch, Py::new(py, Refused::new(batch, refusal))?.into_any())
             }
         };
@@ -124,40 +117,22 @@ impl AgentConnection {
     }
 
     fn batch(&self, leased: LeasedBatch) -> Batch {
-        let LeasedBatch { id, lease: lease_id, arena, offset, len, rows, shared_tiers } = leased;
-        let lease = Lease::new(Arc::clone(&self.client), lease_id, shared_tiers);
+        let lease = self.connection.lease(&leased);
+        let LeasedBatch { id, arena, offset, len, rows, .. } = leased;
         let memory = ViewMemory::Batch(Memory::leased(lease, arena, offset, len));
-        self.client.leases().insert(lease_id, (memory.base().addr(), memory.len()));
-        let id = self.dataset.own(id);
-        let rows = rows.into_iter().map(|row| Row {
-            sample: self.dataset.own_sample(row.sample).0,
-            label: row.label,
-            offset: row.offset,
-            len: row.len,
-            shared_tier: row.shared_tier,
-            stored: row.stored,
-        });
         Batch::new(id, rows, Origin::Agent, memory)
     }
 
-    /// The agent's name of a batch; `None` if the job does not read the dataset in that epoch, or has no such
-    /// epoch, so that training reads it itself.
-    fn id(&self, (epoch, step): EpochStep) -> Option<BatchId> {
-        let own = BatchId { epoch: Epoch(epoch), step: Step(step), rank: self.rank };
-        self.dataset.in_job(own).filter(|_| epoch < self.epochs)
+    fn id(&self, (epoch, step): EpochStep) -> BatchId {
+        BatchId { epoch: Epoch(epoch), step: Step(step), rank: self.rank }
     }
 
-    fn own_refusal(&self, refusal: Refusal) -> Refusal {
-        match refusal {
-            Refusal::Unreadable(sample, fault) => {
-                Refusal::Unreadable(self.dataset.own_sample(sample), fault)
-            }
-            Refusal::TooManySkipped { sample, fault, skipped, most } => {
-                let sample = self.dataset.own_sample(sample);
-                Refusal::TooManySkipped { sample, fault, skipped, most }
-            }
-            other => other,
-        }
+    fn name_in_job(&self, place: EpochStep) -> Option<BatchId> {
+        self.connection.name_in_job(self.id(place))
+    }
+
+    fn client(&self) -> PyResult<Arc<Client>> {
+        self.connection.client().map_err(|error| errors::gone(&error))
     }
 }
 
@@ -167,15 +142,15 @@ fn duration(seconds: f64) -> PyResult<Duration> {
 }
 
 /// Runs signal handlers while it waits. `None` when the time is over.
-fn wait(client: &Client, timeout: Duration) -> PyResult<Option<Reply>> {
+fn wait(connection: &Connection, timeout: Duration) -> PyResult<Option<Reply>> {
     let mut left = timeout;
     loop {
         let piece = left.min(SIGNAL_INTERVAL);
-        match client.next(piece) {
+        match connection.next(piece) {
             Ok(reply) => return Ok(Some(reply)),
             Err(NextError::TimedOut) if left == piece => return Ok(None),
             Err(NextError::TimedOut) => left -= piece,
-            Err(error) => return Err(errors::next(&error)),
+            Err(error) => return Err(errors::gone(&error)),
         }
         check_signals()?;
     }
@@ -210,22 +185,20 @@ impl AgentConnection {
             }
         };
         let hello = Hello { variables: launched, role, trainer, pages };
-        let client = py
-            .detach(|| Client::connect(Path::new(socket), &hello, within))
-            .map_err(|error| errors::connect(&error))?;
-        let briefing = client.briefing();
-        let dataset = NamedDataset::find(briefing, dataset).map_err(errors::reconfigure)?;
+        let connection = py
+            .detach(|| Connection::open(Path::new(socket), &hello, dataset, within))
+            .map_err(|error| errors::no_connection(&error))?;
+        let client = connection.client().map_err(|error| errors::gone(&error))?;
+        let (briefing, dataset) = (client.briefing(), connection.dataset());
         let further = dataset.further(briefing);
         Ok(Self {
             order: Py::new(py, Order::of(dataset))?,
             briefing: serde_json::to_string(briefing).map_err(errors::reconfigure)?,
             rank: briefing.rank,
             fingerprint: further.map_or(briefing.fingerprint, |it| it.fingerprint),
-            dataset,
-            epochs: briefing.order.epochs,
             batches_ahead: briefing.batches_ahead,
             on_error: briefing.on_error,
-            client: Arc::new(SharedClient::new(client)),
+            connection: Arc::new(connection),
             requests: Py::new(py, Requests::new())?,
         })
     }
@@ -251,7 +224,7 @@ impl AgentConnection {
     /// The address and length of the staging memory of the rank, as this process maps it.
     #[getter]
     fn arena(&self) -> PyResult<(usize, usize)> {
-        let client = self.client.client()?;
+        let client = self.client()?;
         let arena = client.arena();
         Ok((first(arena).addr(), to_usize(arena.len())))
     }
@@ -286,13 +259,26 @@ impl AgentConnection {
     /// Batches of this connection that Python still sees, or that wait among the answers.
     #[getter]
     fn leases(&self) -> usize {
-        self.client.leases().len()
+        self.connection.held_count()
     }
 
     /// The address and length of the batch that Python has seen for the longest time.
     #[getter]
     fn oldest_lease(&self) -> Option<(usize, usize)> {
-        self.client.leases().values().next().copied()
+        self.connection.held().first().map(|it| (it.address, to_usize(it.len)))
+    }
+
+    /// Whether these are as many as the agent stages.
+    #[getter]
+    fn holds_all(&self) -> bool {
+        self.connection.holds_all()
+    }
+
+    /// Whether training keeps that many.
+    #[getter]
+    fn is_exhausted(&self) -> bool {
+        let not_taken = self.requests.get().table().answered().count();
+        self.connection.is_exhausted(not_taken)
     }
 
     /// Requests those of `places` that are not requested yet, in this order, and returns how many of these
@@ -300,95 +286,53 @@ impl AgentConnection {
     fn request(&self, places: Vec<EpochStep>) -> PyResult<usize> {
         let requests = self.requests.get();
         let missing = requests.missing(places).into_iter();
-        let missing = missing.filter_map(|place| Some((place, self.id(place)?)));
+        let missing = missing.filter_map(|place| Some((place, self.name_in_job(place)?)));
         let (missing, batches): (Vec<_>, Vec<_>) = missing.unzip();
         if missing.is_empty() {
             return Ok(0);
         }
-        let client = self.client.client()?;
-        match client.request_each(batches) {
+        match self.client()?.request_each(batches) {
             Ok(count) => {
                 requests.sent(missing[..count].to_vec());
                 Ok(count)
             }
             Err(RequestError::TooMany { .. }) => Ok(0),
-            Err(error) => Err(errors::request(&error)),
+            Err(error) => Err(errors::gone(&error)),
         }
     }
 
     /// Waits at most `timeout_s` seconds for an answer, and notes it in the requests. False if none came.
     fn receive(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
         let timeout = duration(timeout_s)?;
-        let client = self.client.client()?;
-        match py.detach(|| wait(&client, timeout))? {
+        match py.detach(|| wait(&self.connection, timeout))? {
             None => Ok(false),
             Some(reply) => self.note(py, reply).map(|()| true),
         }
     }
 
-    /// Why the agent did not hand over samples, as far as it still knows. Waits at most `timeout_s` seconds.
-    fn explain(
-        &self,
-        py: Python<'_>,
-        samples: Vec<u32>,
-        timeout_s: f64,
-    ) -> PyResult<BTreeMap<u32, String>> {
-        let timeout = duration(timeout_s)?;
-        let client = self.client.client()?;
-        let samples = samples.into_iter().map(|it| self.dataset.sample_in_job(SampleId(it)));
-        let samples: Vec<_> = samples.collect();
-        let reasons = py.detach(|| client.explain(&samples, timeout));
+    /// Why the agent did not hand over samples, as far as it still knows.
+    fn explain(&self, py: Python<'_>, samples: Vec<u32>) -> PyResult<BTreeMap<u32, String>> {
+        let reasons = py.detach(|| self.connection.explain(samples.into_iter().map(SampleId)));
         let reasons = reasons.map_err(|error| errors::control(&error))?;
-        let own = |(sample, reason)| (self.dataset.own_sample(sample).0, reason);
-        Ok(reasons.into_iter().map(own).collect())
+        Ok(reasons.into_iter().map(|(sample, reason)| (sample.0, reason)).collect())
     }
 
-    /// Sends the agent what this process did itself in `epoch`, for the report: batches, samples and bytes
-    /// that it read, samples that it skipped, nanoseconds for which training waited for an answer without
-    /// a batch, while batches were read, and while samples were decoded. False if there is no room now.
-    #[expect(clippy::too_many_arguments, reason = "the figures of one entry, by name in Python")]
-    #[pyo3(signature = (
-        epoch, *, batches=0, samples=0, nbytes=0, skipped=0, unanswered_ns=0, self_read_ns=0, decoding_ns=0,
-        decode_threads=0
-    ))]
-    fn tally(
-        &self,
-        epoch: u32,
-        batches: u32,
-        samples: u32,
-        nbytes: u64,
-        skipped: u32,
-        unanswered_ns: u64,
-        self_read_ns: u64,
-        decoding_ns: u64,
-        decode_threads: u32,
-    ) -> bool {
-        let tally = Tally {
-            epoch: Epoch(epoch),
-            self_read_batches: batches,
-            self_read_samples: samples,
-            self_read_bytes: Bytes(nbytes),
-            skipped_samples: skipped,
-            unanswered: Nanoseconds(unanswered_ns),
-            self_read: Nanoseconds(self_read_ns),
-            decoding: Nanoseconds(decoding_ns),
-            decode_threads,
-        };
-        // Figures that could not be sent wait for the next agent.
-        self.client.client().is_ok_and(|client| client.tally(tally).unwrap_or(false))
+    /// Sends the agent what this process did itself; False if there is no room now.
+    fn tally(&self, tally: &Tally) -> bool {
+        self.connection.tally(tally.0)
     }
 
     /// Hands over what this rank reads in `epoch`.
     fn publish(&self, py: Python<'_>, epoch: u32, samples: Vec<u32>) -> PyResult<()> {
         let samples: Vec<_> = samples.into_iter().map(SampleId).collect();
-        let client = self.client.client()?;
+        let client = self.client()?;
         py.detach(|| client.publish(Epoch(epoch), &samples, PUBLISH_TIMEOUT))
             .map_err(|error| errors::control(&error))
     }
 
     /// Closes what a forked process inherited, without a message to the agent. Leased memory stays mapped.
     fn forget(&self) {
-        self.client.forget();
+        self.connection.forget();
     }
 }
 

@@ -12,10 +12,11 @@ use pyo3::{
 use tierfeed_client::{PrivatePages, to_usize};
 use tierfeed_core::{
     batch::{SAMPLE_ALIGN, Stored},
-    id::{BatchId, TierId},
+    id::BatchId,
     session::Wait,
     units::{Bytes, Nanoseconds},
 };
+use tierfeed_handoff::Row;
 
 use crate::{
     errors,
@@ -39,21 +40,6 @@ pub(crate) struct Batch {
     origin: Origin,
     /// `None` once the batch was released.
     memory: Mutex<Option<Arc<ViewMemory>>>,
-}
-
-/// One sample of the order, whether or not it could be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub(crate) sample: u32,
-    pub(crate) label: Option<i64>,
-    /// From the start of the batch, or of the shared memory of `shared_tier`.
-    pub(crate) offset: Bytes,
-    /// `None` if it could not be read.
-    pub(crate) len: Option<Bytes>,
-    /// The tier that it is read from in place, if it does not lie in the batch.
-    pub(crate) shared_tier: Option<TierId>,
-    /// Its stored bytes in the batch, if trainers get those beside its row.
-    pub(crate) stored: Option<Stored>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +72,7 @@ impl Batch {
         let mut end = memory.len().next_multiple_of(align);
         for row in rows {
             let Some(len) = row.len.map(to_usize) else {
-                skipped.push(row.sample);
+                skipped.push(row.sample.0);
                 continue;
             };
             let offset = to_usize(row.offset);
@@ -96,7 +82,7 @@ impl Batch {
                 InPlace { tier, offset, len, offset_in_copy }
             });
             present.push(Present {
-                sample: row.sample,
+                sample: row.sample.0,
                 stored: row.stored,
                 label: row.label.unwrap_or(UNLABELLED),
                 offset: in_place.map_or(offset, |it| it.offset_in_copy),
@@ -110,6 +96,12 @@ impl Batch {
 
     pub(crate) fn with_skip_reasons(self, skip_reasons: BTreeMap<u32, String>) -> Self {
         Self { skip_reasons, ..self }
+    }
+
+    /// Samples that are there, samples that are missing, and bytes.
+    pub(crate) fn counts(&self) -> (u32, u32, Bytes) {
+        let count = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        (count(self.rows.len()), count(self.skipped.len()), Bytes(self.nbytes() as u64))
     }
 
     /// An error once the batch was released.

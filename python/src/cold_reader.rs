@@ -14,10 +14,10 @@ use tierfeed_core::{
     session::Fault,
     units::Nanoseconds,
 };
-use tierfeed_handoff::{Briefing, NamedDataset, OnError};
+use tierfeed_handoff::{Briefing, NamedDataset, OnError, Row};
 
 use crate::{
-    batch::{Batch, Origin, Row},
+    batch::{Batch, Origin},
     clock::{Clock, SignalPoll},
     errors,
     order::Order,
@@ -237,7 +237,7 @@ impl ColdReader {
         };
         let label = |sample| self.reader.index().label(sample);
         let rows = layout.entries.iter().map(|entry| Row {
-            sample: entry.sample.0,
+            sample: entry.sample,
             label: label(entry.sample),
             offset: entry.offset,
             len: entry.len,

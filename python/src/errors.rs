@@ -11,12 +11,13 @@ use pyo3::{
     exceptions::{PyException, PyIndexError, PyMemoryError, PyRuntimeWarning},
     prelude::*,
 };
+use tierfeed_client::NoConnection;
 use tierfeed_core::{
     id::{BatchId, SampleId},
     units::Bytes,
 };
 use tierfeed_dataset::reader::ReaderError;
-use tierfeed_handoff::{ConnectError, ControlError, NextError, RequestError};
+use tierfeed_handoff::{ConnectError, ControlError};
 
 create_exception!(tierfeed, Error, PyException, "The base of all errors of tierfeed.");
 create_exception!(tierfeed, Gone, Error, "The agent is not there, or not there any more.");
@@ -113,6 +114,13 @@ pub(crate) fn in_a_bucket(source: &str) -> PyErr {
     ))
 }
 
+pub(crate) fn no_connection(error: &NoConnection) -> PyErr {
+    match error {
+        NoConnection::Agent(error) => connect(error),
+        _ => Reconfigure::new_err(with_causes(error)),
+    }
+}
+
 /// No connection. The caller can read without the agent, unless it is none of the ranks of the job.
 pub(crate) fn connect(error: &ConnectError) -> PyErr {
     match error {
@@ -125,16 +133,8 @@ pub(crate) fn turned_away(reason: &str) -> PyErr {
     TurnedAway::new_err(reason.to_owned())
 }
 
-/// The connection was closed by this side: its process was forked, or it was lost before.
-pub(crate) fn closed() -> PyErr {
-    Gone::new_err("this connection is closed")
-}
-
-pub(crate) fn request(error: &RequestError) -> PyErr {
-    Gone::new_err(with_causes(error))
-}
-
-pub(crate) fn next(error: &NextError) -> PyErr {
+/// The agent is gone, or the connection is that of another process.
+pub(crate) fn gone(error: &dyn error::Error) -> PyErr {
     Gone::new_err(with_causes(error))
 }
 

@@ -12,7 +12,6 @@ mod chunk;
 mod clock;
 mod errors;
 mod grant;
-mod shared_client;
 mod view_memory;
 
 #[expect(unsafe_code, reason = "the buffer protocol and DLPack hand out raw addresses")]
@@ -30,6 +29,7 @@ mod order;
 mod refused;
 mod requests;
 mod sample;
+mod tallies;
 mod transform;
 
 use pyo3::prelude::*;
@@ -48,6 +48,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     index::register(m)?;
     requests::register(m)?;
     refused::register(m)?;
+    tallies::register(m)?;
     agent::register(m)?;
     attempts::register(m)?;
     batches::register(m)?;

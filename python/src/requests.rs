@@ -48,6 +48,12 @@ impl Table {
         matches!(self.requests.get(&place), Some(Request::InFlight | Request::Answered(_)))
     }
 
+    /// Where answers wait to be taken.
+    pub(crate) fn answered(&self) -> impl Iterator<Item = EpochStep> {
+        let found = self.requests.iter().filter(|(_, it)| matches!(it, Request::Answered(_)));
+        found.map(|(place, _)| *place)
+    }
+
     /// Whether there is a request in any state.
     pub(crate) fn is_known(&self, place: EpochStep) -> bool {
         self.requests.contains_key(&place)
@@ -192,7 +198,7 @@ impl Requests {
     /// Where answers wait to be taken.
     #[getter]
     fn answered(&self) -> BTreeSet<EpochStep> {
-        self.table().places(|request| matches!(request, Request::Answered(_)))
+        self.table().answered().collect()
     }
 }
 

@@ -2,28 +2,17 @@
 //!
 //! Every view and tensor of a batch shares one [`ViewMemory`]. Its end touches no Python object.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{io, sync::Arc};
 
-use tierfeed_client::{Memory, PrivatePages, to_usize};
-use tierfeed_core::{
-    id::{LeaseId, TierId},
-    session::Wait,
-    units::Bytes,
-};
-use tierfeed_handoff::{ReleaseKind, SharedTiers};
+use tierfeed_client::{Lease, Memory, PrivatePages, to_usize};
+use tierfeed_core::{id::TierId, session::Wait, units::Bytes};
 use tierfeed_numa_memory::{Mapping, ReadView};
 
-use crate::{chunk::Chunk, shared_client::SharedClient};
+use crate::chunk::Chunk;
 
 #[derive(Debug)]
 pub(crate) enum ViewMemory {
-    Batch(Memory<Lease>),
+    Batch(Memory),
     Lent(Arc<Chunk>),
 }
 
@@ -36,31 +25,6 @@ pub(crate) struct InPlace {
     pub(crate) len: usize,
     /// Where it goes if the batch is copied, from the start of the copy.
     pub(crate) offset_in_copy: usize,
-}
-
-/// The right to a staged batch; given back on drop.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    client: Arc<SharedClient>,
-    id: LeaseId,
-    /// Whether Python goes on with a copy of the batch.
-    is_copied: AtomicBool,
-    /// Where samples may lie that are read in place.
-    tiers: SharedTiers,
-}
-
-impl Lease {
-    pub(crate) fn new(client: Arc<SharedClient>, id: LeaseId, tiers: SharedTiers) -> Self {
-        Self { client, id, is_copied: AtomicBool::new(false), tiers }
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let is_copied = *self.is_copied.get_mut();
-        let kind = if is_copied { ReleaseKind::Copied } else { ReleaseKind::Used };
-        self.client.release(self.id, kind);
-    }
 }
 
 impl ViewMemory {
@@ -79,7 +43,7 @@ impl ViewMemory {
             let tier = self.shared_tier(it.tier).ok_or(io::ErrorKind::NotFound)?;
             tier.read(Bytes(it.offset as u64), target).map_err(io::Error::other)?;
         }
-        lease.is_copied.store(true, Ordering::Relaxed);
+        lease.note_copied();
         Ok(Some(Self::Batch(pages.into_memory())))
     }
 
@@ -92,13 +56,13 @@ impl ViewMemory {
 
     /// The memory of a tier that the agent shares, where samples of a leased batch may lie.
     pub(crate) fn shared_tier(&self, tier: TierId) -> Option<&Arc<ReadView>> {
-        self.lease()?.tiers.get(tier)
+        self.lease()?.shared_tier(tier)
     }
 
     /// Does nothing for memory that is not leased.
     pub(crate) fn deliver(&self, wait: Wait) {
         if let Some(lease) = self.lease() {
-            lease.client.deliver(lease.id, wait);
+            lease.deliver(wait);
         }
     }
 

@@ -18,7 +18,7 @@ import tierfeed
 from conftest import World, make_world
 from tierfeed import feed as feed_module
 from tierfeed import program
-from tierfeed._native import RANK_ARGUMENT, ColdReader, Order, Requests, TurnedAway
+from tierfeed._native import RANK_ARGUMENT, ColdReader, Order, Requests, Tally, TurnedAway
 
 pytestmark = pytest.mark.filterwarnings("ignore:tierfeed:RuntimeWarning")
 
@@ -80,6 +80,7 @@ class PlayedConnection:
         self.batches_ahead = 4
         self.leases = 0
         self.oldest_lease: tuple[int, int] | None = None
+        self.is_exhausted = False
         self.ring: list[tuple[int, int]] = []
         """Answered, and not received yet: stays when the agent dies."""
         self.left = lives_for
@@ -119,13 +120,17 @@ class PlayedConnection:
     def publish(self, epoch: int, samples: list[int]) -> None:
         self.published[epoch] = samples
 
-    def explain(self, samples: list[int], timeout_s: float) -> dict[int, str]:
+    def explain(self, samples: list[int]) -> dict[int, str]:
         return {}
 
-    def tally(self, epoch: int, **figures: int) -> bool:
+    @property
+    def holds_all(self) -> bool:
+        return self.leases >= self.batches_ahead
+
+    def tally(self, tally: Tally) -> bool:
         if self.left == 0 or not self.agent.has_room:
             return False
-        self.agent.told.append((epoch, figures))
+        self.agent.told.append((tally.epoch, tally.figures))
         return True
 
     def forget(self) -> None:

@@ -42,6 +42,7 @@ from tierfeed._native import (
     Reconfigure,
     Refused,
     Retry,
+    Tallies,
     TurnedAway,
 )
 from tierfeed.arguments import own_arguments, refuse_unknown
@@ -49,7 +50,6 @@ from tierfeed.batches import Batches, EpochStep
 from tierfeed.identity import refuse
 from tierfeed.referrers import referrer_of
 from tierfeed.skipped import Skipped, SkippedSamples
-from tierfeed.tallies import Tallies, Tally
 
 if TYPE_CHECKING:
     from tierfeed.embedded import EmbeddedAgent
@@ -62,9 +62,6 @@ PATIENCE_S = 60.0
 # refuses such a request as soon as it knows; if it does not, the wait would be for this process itself.
 PATIENCE_HOLDING_ALL_S = 1.0
 
-# How long an agent may take to say why samples failed: training waits, and can go on without.
-EXPLAINED_WITHIN_S = 1.0
-
 # How long to wait for a batch out of turn while later ones are staged, before those give up their room
 # for it. It doubles each time, up to the limit: where the store is slow rather than memory full, they
 # are staged again only a few times.
@@ -73,9 +70,6 @@ PATIENCE_OUT_OF_TURN_MAX_S = 16.0
 
 # An epoch of which less than this part was read directly is not worth a word.
 TOLD_SHARE = 0.01
-
-# A loop holds the batch that it is about to drop and the next one; that is not keeping them.
-LOOP_HOLDS = 2
 
 Window = Callable[[EpochStep], Iterable[EpochStep]]
 """The batches after one, as many as are worth requesting."""
@@ -364,7 +358,7 @@ class Feed:
         ids = [int(sample) for sample in samples]
         batch = self._cold_reader().read(0, 0, self._rank, ids, drawn_for=epoch)
         self._note_unreadable(batch, epoch)
-        self._count_read(epoch, batch, begin_ns, begin_ns)
+        self._tallies.add_read(self._agent, epoch, batch, begin_ns, begin_ns)
         return batch
 
     def read_again(self, epoch: int, step: int) -> Batch:
@@ -372,14 +366,12 @@ class Feed:
         begin_ns = time.monotonic_ns()
         ids = self.order.batch(epoch, step, self._rank)
         batch = self._cold_reader().read(epoch, step, self._rank, ids)
-        self._count_read(epoch, batch, begin_ns, begin_ns)
+        self._tallies.add_read(self._agent, epoch, batch, begin_ns, begin_ns)
         return batch
 
     def note_decoding(self, epoch: int, decoding_ns: int, threads: int) -> None:
         """Counts time for which training waited while samples were decoded, for the agent's report."""
-        self._tallies.add(
-            self._agent, epoch, Tally(decoding_ns=decoding_ns, decode_threads=threads)
-        )
+        self._tallies.add_decoding(self._agent, epoch, decoding_ns, threads)
 
     def leave_out(self, sample: int, reason: str, epoch: int) -> None:
         """Counts a sample that training goes on without in an epoch, and warns of the first ones.
@@ -409,7 +401,7 @@ class Feed:
         if self._agent is None or self._is_lost:
             return {}
         try:
-            return self._agent.explain(samples, EXPLAINED_WITHIN_S)
+            return self._agent.explain(samples)
         except Error:
             return {}
 
@@ -552,13 +544,14 @@ class Feed:
             self.direct_reads += 1
             batch = self._read_directly(place, answer)
             skipped = len(batch.skipped)
-            self._count_read(place[0], batch, asked_ns, answered_ns)
+            # Also sent to an agent that was given up: it may still count.
+            self._tallies.add_read(self._agent, place[0], batch, asked_ns, answered_ns)
         if skipped:
             self._note_unreadable(batch, place[0])
         if (
             agent is not None
             and not self._is_lost
-            and (is_exhausted(agent) or _has_no_room(answer))
+            and (agent.is_exhausted or _has_no_room(answer))
         ):
             self._copy_out(agent, batch)
         return batch
@@ -589,7 +582,7 @@ class Feed:
         requests = agent.requests
         gone = self._request(agent, place, following, window)
         while requests.is_in_flight(place):
-            holds_all = agent.leases >= agent.batches_ahead
+            holds_all = agent.holds_all
             holds_later = bool(requests.answered)
             patience_s = PATIENCE_S
             if holds_later:
@@ -650,22 +643,6 @@ class Feed:
                 RuntimeWarning,
                 stacklevel=2,
             )
-
-    def _count_read(self, epoch: int, batch: Batch, asked_ns: int, answered_ns: int) -> None:
-        """Counts a batch that was read directly, for the agent's report.
-
-        Between the two times training waited for an answer of the agent.
-        """
-        tally = Tally(
-            batches=1,
-            samples=len(batch),
-            nbytes=batch.nbytes,
-            skipped=len(batch.skipped),
-            unanswered_ns=answered_ns - asked_ns,
-            self_read_ns=time.monotonic_ns() - answered_ns,
-        )
-        # Also sent to an agent that was given up: it may still count.
-        self._tallies.add(self._agent, epoch, tally)
 
     def _read_directly(self, place: EpochStep, refused: Refused | None) -> Batch:
         epoch, step = place
@@ -832,12 +809,6 @@ def _role_here() -> str:
     torch = sys.modules.get("torch")
     is_worker = torch is not None and torch.utils.data.get_worker_info() is not None
     return "worker" if is_worker else "trainer"
-
-
-def is_exhausted(agent: AgentConnection) -> bool:
-    """Whether this process keeps as many batches as the agent stages for it."""
-    kept = agent.leases - len(agent.requests.answered)
-    return kept >= agent.batches_ahead and kept > LOOP_HOLDS
 
 
 def _why(answer: Refused | None, is_lost: bool) -> str:

@@ -10,18 +10,15 @@
 
 use std::{io, sync::Arc};
 
-use tierfeed_client::{PrivatePages, to_usize};
+use tierfeed_client::{Connection, Memory, PrivatePages, to_usize};
 use tierfeed_core::{
     batch::SAMPLE_ALIGN,
     session::Wait,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_handoff::{LeasedBatch, NamedDataset, Row as LeasedRow, monotonic_now};
+use tierfeed_handoff::{LeasedBatch, Row as LeasedRow, monotonic_now};
 
-use crate::{
-    c_api::{Code, Failure},
-    connection::{Connection, Memory},
-};
+use crate::c_api::{Code, Failure};
 
 const UNLABELLED: i64 = -1;
 
@@ -96,27 +93,25 @@ impl Form {
 impl Staged {
     pub(crate) fn of_lease(
         form: Form,
-        dataset: NamedDataset,
         connection: &Arc<Connection>,
-        leased: &LeasedBatch,
+        leased: LeasedBatch,
         wanted_since: Option<Nanoseconds>,
     ) -> Result<(Self, Copied), Failure> {
-        let lease = connection.lease(dataset.own(leased.id), leased);
-        let is_exhausted = connection.is_exhausted();
+        let lease = connection.lease(&leased);
+        let is_exhausted = connection.is_exhausted(0);
         let present = leased.rows.iter().filter_map(|row| Some((row, row.len?)));
-        let rows: Arc<[Row]> = present.map(|(row, len)| Row::of(dataset, row, len)).collect();
+        let rows: Arc<[Row]> = present.map(|(row, len)| Row::of(row, len)).collect();
         let skipped = u32::try_from(leased.rows.len() - rows.len()).unwrap_or(u32::MAX);
         let is_in_place = leased.rows.iter().any(|row| row.shared_tier.is_some());
         if !is_exhausted && !is_in_place && form.is_of(&rows) {
-            let arena = Arc::clone(&leased.arena);
-            let memory = Memory::leased(lease, arena, leased.offset, leased.len);
+            let memory = Memory::leased(lease, leased.arena, leased.offset, leased.len);
             return Ok((
                 Self { memory: Arc::new(memory), rows, fields: Arc::default(), skipped },
                 Copied::No,
             ));
         }
         let wanted = leased.rows.iter().map(|row| Wanted {
-            sample: dataset.own_sample(row.sample).0,
+            sample: row.sample.0,
             label: row.label,
             len: row.len.unwrap_or_default(),
         });
@@ -133,9 +128,9 @@ impl Staged {
         })?;
         // The report counts a batch that was delivered, and this lease ends before the pipeline takes the copy.
         let now = monotonic_now();
-        connection.deliver(lease.id(), Wait { since: wanted_since.unwrap_or(now), until: now });
+        lease.deliver(Wait { since: wanted_since.unwrap_or(now), until: now });
         if is_exhausted {
-            drop(lease.copied());
+            lease.note_copied();
             return Ok((copied, Copied::ForRoom));
         }
         Ok((copied, Copied::ForItsForm))
@@ -176,9 +171,9 @@ impl Staged {
 }
 
 impl Row {
-    fn of(dataset: NamedDataset, row: &LeasedRow, len: Bytes) -> Self {
+    fn of(row: &LeasedRow, len: Bytes) -> Self {
         Self {
-            sample: dataset.own_sample(row.sample).0,
+            sample: row.sample.0,
             label: row.label.unwrap_or(UNLABELLED),
             start: to_usize(row.offset),
             len: to_usize(len),

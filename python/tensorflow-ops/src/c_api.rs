@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use crate::connection::Memory;
+use tierfeed_client::Memory;
 
 /// `TF_UINT8`, `TF_STRING` and `TF_INT64` of `tf_datatype.h`.
 const UINT8: c_int = 4;

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tierfeed_client::{Caller, Patience, ReadFault, Stop, to_usize};
+use tierfeed_client::{Caller, Connection, Patience, ReadFault, Stop, to_usize};
 use tierfeed_core::{
     batch::Stored,
     id::{BatchId, DatasetId, Epoch, Rank, SampleId},
@@ -19,7 +19,6 @@ use tierfeed_transform::Pipeline;
 use crate::{
     batch::{Form, Staged, Wanted},
     c_api::{Code, Failure},
-    connection::Connection,
     fields::{Fields, WantedField},
     warnings::warn,
 };
@@ -38,7 +37,6 @@ pub(crate) struct ColdReader {
     left_out: Mutex<LeftOut>,
     /// The epoch that was read last.
     order: Mutex<Option<(Epoch, Arc<EpochOrder>)>>,
-    dataset: NamedDataset,
     /// The order of the dataset by itself.
     spec: Spec,
 }
@@ -69,7 +67,6 @@ impl ColdReader {
             on_error: briefing.on_error,
             left_out: Mutex::default(),
             order: Mutex::default(),
-            dataset,
             spec: dataset.order(),
         })
     }
@@ -92,16 +89,12 @@ impl ColdReader {
         patience: Patience,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Staged, Failure> {
-        let order = self.order_of(batch)?;
-        let samples: Vec<_> = order.batch(batch.rank, batch.step).collect();
+        let samples = self.samples(batch)?;
         self.read_samples(form, batch.epoch, &samples, (patience, is_wanted))
     }
 
-    /// The agent's numbers of the samples of a batch.
-    pub(crate) fn samples_in_job(&self, batch: BatchId) -> Result<Vec<SampleId>, Failure> {
-        let order = self.order_of(batch)?;
-        let samples = order.batch(batch.rank, batch.step);
-        Ok(samples.map(|sample| self.dataset.sample_in_job(sample)).collect())
+    pub(crate) fn samples(&self, batch: BatchId) -> Result<Vec<SampleId>, Failure> {
+        Ok(self.order_of(batch)?.batch(batch.rank, batch.step).collect())
     }
 
     /// The failure of a sample that the agent could not transform, with the agent's reason: it is not read
@@ -115,8 +108,8 @@ impl ColdReader {
     ) -> Option<Failure> {
         let is_final = fault == Fault::Untransformable;
         let agent = agent.filter(|_| is_final)?;
-        let reason = agent.reason(self.dataset.sample_in_job(sample))?;
-        Some(self.failure(sample, fault, &reason))
+        let reasons = agent.explain([sample]).ok()?;
+        Some(self.failure(sample, fault, reasons.get(&sample)?))
     }
 
     fn order_of(&self, batch: BatchId) -> Result<Arc<EpochOrder>, Failure> {
@@ -216,8 +209,8 @@ impl ColdReader {
     pub(crate) fn leave_out_of(&self, agent: &Connection, leased: &LeasedBatch) {
         for row in leased.rows.iter().filter(|row| row.len.is_none()) {
             let unknown = || "the agent could not read or transform it".to_owned();
-            let reason = || agent.reason(row.sample).unwrap_or_else(unknown);
-            self.leave_out(self.dataset.own_sample(row.sample), reason);
+            let reasons = || agent.explain([row.sample]).unwrap_or_default();
+            self.leave_out(row.sample, || reasons().remove(&row.sample).unwrap_or_else(unknown));
         }
     }
 
@@ -227,7 +220,7 @@ impl ColdReader {
         if self.fields.is_none() {
             return Ok(fields.into());
         }
-        let (mut stored, named) = (Vec::new(), self.dataset);
+        let mut stored = Vec::new();
         for row in leased.rows.iter().filter(|row| row.len.is_some()) {
             let no_fields = || Failure::new(Code::Internal, "a row has no stored bytes beside it");
             let Stored { offset, len } = row.stored.ok_or_else(no_fields)?;
@@ -235,7 +228,7 @@ impl ColdReader {
             let of_stored = LeasedRow { offset, len: Some(len), ..*row };
             let read = leased.read(&of_stored, &mut stored);
             read.map_err(|error| Failure::new(Code::Internal, error.to_string()))?;
-            fields.extend(self.fields_of_sample(named.own_sample(row.sample), &stored)?);
+            fields.extend(self.fields_of_sample(row.sample, &stored)?);
         }
         Ok(fields.into())
     }

@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use tierfeed_client::{Attempts, Patience};
+use tierfeed_client::{Attempts, Connection, Held, NoConnection, Patience, Tallies};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, Step},
     order::Spec,
@@ -49,7 +49,6 @@ use crate::{
     batch::{Answer, Copied, Form, Staged},
     c_api::{Code, Failure},
     cold::{ColdReader, closed},
-    connection::{Connection, Held},
     warnings::warn,
 };
 
@@ -86,8 +85,6 @@ pub(crate) struct Feed {
 }
 
 struct State {
-    /// Turns batches of the dataset, which this state uses, into those of the agent and back.
-    dataset: NamedDataset,
     connection: Option<Arc<Connection>>,
     /// The highest epoch that was asked for; only a later one tries to connect again.
     epoch: Epoch,
@@ -101,6 +98,7 @@ struct State {
     /// The batch that the pipeline asked for last, and when.
     wanted: Option<(BatchId, Nanoseconds)>,
     live: Live,
+    tallies: Tallies,
     figures: Figures,
 }
 
@@ -128,7 +126,6 @@ impl Feed {
         rank: Rank,
     ) -> Self {
         let state = State {
-            dataset,
             connection: None,
             epoch: Epoch(0),
             is_receiving: false,
@@ -138,6 +135,7 @@ impl Feed {
             requests: Requests::default(),
             wanted: None,
             live: Live::default(),
+            tallies: Tallies::default(),
             figures: Figures::default(),
         };
         let feed = Self {
@@ -255,9 +253,9 @@ impl Feed {
         figures.skipped += u64::from(taken.skipped);
         figures.waited_ns += wait.len().0;
         match taken.delivery {
-            Delivery::Leased(connection, lease) => {
-                if let Some(connection) = connection.upgrade() {
-                    connection.deliver(lease, wait);
+            Delivery::Leased => {
+                if let Some(lease) = taken.memory.upgrade().as_ref().and_then(|it| it.lease()) {
+                    lease.deliver(wait);
                 }
             }
             Delivery::Copied => (),
@@ -273,10 +271,11 @@ impl Feed {
                     self_read,
                     ..Tally::empty(taken.batch.epoch)
                 };
-                state.live.tally(tally);
+                state.tallies.add(tally);
             }
         }
-        state.send_tallies();
+        let due = state.tallies.take();
+        state.send_tallies(due);
         drop(state);
         if let Some(Said { direct, skipped }) = said {
             let direct = direct.filter(|_| self.agent.is_some());
@@ -317,12 +316,10 @@ impl Feed {
         let Some(within) = state.attempts.due(began) else { return state };
         state.is_connecting = true;
         drop(state);
-        let opened = caught(|| Connection::open(&agent.socket, &agent.hello, within).ok());
-        let is_open = matches!(opened, Ok(Some(_)));
-        let of_job = opened.ok().flatten().filter(|it| {
-            let found = NamedDataset::find(it.client().briefing(), agent.dataset.as_deref());
-            found == Ok(self.dataset)
-        });
+        let Agent { socket, hello, dataset } = agent;
+        let opened = caught(|| Connection::open(socket, hello, dataset.as_deref(), within));
+        let is_open = matches!(opened, Ok(Ok(_) | Err(NoConnection::Dataset(_))));
+        let of_job = opened.ok().and_then(Result::ok).filter(|it| it.dataset() == self.dataset);
         let mut state = self.lock();
         state.is_connecting = false;
         if is_open {
@@ -331,7 +328,8 @@ impl Feed {
             state.attempts.failed(began, monotonic_now());
         }
         state.connection = of_job.filter(|_| !self.is_closed()).map(Arc::new);
-        state.send_tallies();
+        let due = state.tallies.take_for_new_agent();
+        state.send_tallies(due);
         self.changed.notify_all();
         state
     }
@@ -351,42 +349,36 @@ impl Feed {
     ) -> MutexGuard<'a, State> {
         state.is_receiving = true;
         drop(state);
-        let received = caught(|| {
-            let reply = connection.next(PIECE);
-            let prepared = match &reply {
-                Ok(Reply::Batch(leased)) => {
-                    self.cold.leave_out_of(connection, leased);
-                    // A batch that is copied goes back, so what is read of it is read before.
-                    let fields = self.cold.fields_of(leased);
-                    let wanted = self
-                        .lock()
-                        .wanted
-                        .filter(|(batch, _)| *batch == self.dataset.own(leased.id));
-                    let since = wanted.map(|(_, since)| since);
-                    let staged =
-                        Staged::of_lease(self.form, self.dataset, connection, leased, since);
-                    Some(staged.and_then(|(staged, copied)| {
-                        Ok((Staged { fields: fields?, ..staged }, copied))
-                    }))
-                }
-                _ => None,
-            };
-            (reply, prepared)
+        let received = caught(|| match connection.next(PIECE)? {
+            Reply::Batch(leased) => {
+                Ok(Received::Batch(leased.id, self.staged(connection, leased)))
+            }
+            Reply::Refused { batch, refusal } => Ok(Received::Refused(batch, refusal)),
         });
         let mut state = self.lock();
         match received {
-            Ok((Ok(Reply::Batch(leased)), Some(staged))) => {
-                state.arrived(connection, &leased, staged);
-            }
-            Ok((Ok(Reply::Refused { batch, refusal }), _)) => {
-                state.refused(self.dataset.own(batch), refusal);
-            }
-            Ok((Err(NextError::TimedOut), _)) => state = self.lose_patience(state, connection),
-            Ok((Ok(Reply::Batch(_)) | Err(_), _)) | Err(_) => state.give_up(connection),
+            Ok(Ok(Received::Batch(batch, staged))) => state.arrived(batch, staged),
+            Ok(Ok(Received::Refused(batch, refusal))) => state.refused(batch, refusal),
+            Ok(Err(NextError::TimedOut)) => state = self.lose_patience(state, connection),
+            Ok(Err(_)) | Err(_) => state.give_up(connection),
         }
         state.is_receiving = false;
         self.changed.notify_all();
         state
+    }
+
+    fn staged(
+        &self,
+        connection: &Arc<Connection>,
+        leased: LeasedBatch,
+    ) -> Result<(Staged, Copied), Failure> {
+        self.cold.leave_out_of(connection, &leased);
+        // A batch that is copied goes back, so what is read of it is read before.
+        let fields = self.cold.fields_of(&leased);
+        let wanted = self.lock().wanted.filter(|(batch, _)| *batch == leased.id);
+        let since = wanted.map(|(_, since)| since);
+        let (staged, copied) = Staged::of_lease(self.form, connection, leased, since)?;
+        Ok((Staged { fields: fields?, ..staged }, copied))
     }
 
     /// Ends a wait in vain. An agent that says what keeps it from reading the silent batch does not hang.
@@ -401,8 +393,8 @@ impl Feed {
         if silent > PATIENCE {
             drop(state);
             let is_waiting = caught(|| {
-                let samples = self.cold.samples_in_job(batch).unwrap_or_default();
-                connection.waits_for_store(&samples)
+                let samples = self.cold.samples(batch).unwrap_or_default();
+                connection.explain(samples).is_ok_and(|reasons| !reasons.is_empty())
             });
             state = self.lock();
             if matches!(is_waiting, Ok(true)) {
@@ -457,6 +449,11 @@ fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Failure::of_panic(&*panic))
 }
 
+enum Received {
+    Batch(BatchId, Result<(Staged, Copied), Failure>),
+    Refused(BatchId, Refusal),
+}
+
 enum Duty {
     Read,
     Receive(Arc<Connection>),
@@ -482,17 +479,17 @@ impl State {
             return;
         }
         while let Some(batch) = self.requests.next_to_send() {
-            let Some(in_job) = self.dataset.in_job(batch) else {
-                // The job does not read the dataset in that epoch.
+            let Some(connection) = &self.connection else { return self.requests.read_unsent() };
+            let Some(in_job) = connection.name_in_job(batch) else {
                 self.requests.refused(batch, Way::Read);
                 continue;
             };
-            match self.connection.as_ref().map(|agent| agent.request(in_job)) {
-                Some(Ok(())) => self.requests.sent(batch, monotonic_now()),
-                Some(Err(RequestError::TooMany { .. })) => return,
+            match connection.client().map_err(RequestError::from).and_then(|it| it.request(in_job)) {
+                Ok(()) => self.requests.sent(batch, monotonic_now()),
+                Err(RequestError::TooMany { .. }) => return,
                 // What the agent had handed over still comes; `receive` meets its end.
-                Some(Err(_)) if self.requests.is_any_in_flight() => self.requests.read_unsent(),
-                Some(Err(_)) | None => {
+                Err(_) if self.requests.is_any_in_flight() => self.requests.read_unsent(),
+                Err(_) => {
                     self.connection = None;
                     self.requests.read_unsent();
                 }
@@ -500,13 +497,7 @@ impl State {
         }
     }
 
-    fn arrived(
-        &mut self,
-        connection: &Arc<Connection>,
-        leased: &LeasedBatch,
-        staged: Result<(Staged, Copied), Failure>,
-    ) {
-        let batch = self.dataset.own(leased.id);
+    fn arrived(&mut self, batch: BatchId, staged: Result<(Staged, Copied), Failure>) {
         self.requests.heard(batch, monotonic_now());
         if !self.requests.is_wanted(batch) {
             // It was read meanwhile, and goes back.
@@ -515,7 +506,7 @@ impl State {
         let answer = staged.map(|(staged, copied)| {
             self.figures.copied += u64::from(copied == Copied::ForRoom);
             let delivery = match copied {
-                Copied::No => Delivery::Leased(Arc::downgrade(connection), leased.lease),
+                Copied::No => Delivery::Leased,
                 Copied::ForRoom | Copied::ForItsForm => Delivery::Copied,
             };
             self.live.add(batch, staged, delivery)
@@ -529,12 +520,9 @@ impl State {
             format!("the agent refused the last of them: {}", Explained(refusal));
         match refusal {
             Refusal::Unreadable(sample, fault) => {
-                let sample = self.dataset.own_sample(sample);
                 self.requests.refused(batch, Way::Unreadable(sample, fault));
             }
-            Refusal::TooManySkipped { sample, fault, skipped, most } => {
-                let sample = self.dataset.own_sample(sample);
-                let refusal = Refusal::TooManySkipped { sample, fault, skipped, most };
+            Refusal::TooManySkipped { .. } => {
                 let message = Explained(refusal).to_string();
                 self.requests.answer(batch, Err(Failure::new(Code::DataLoss, message)));
             }
@@ -555,9 +543,11 @@ impl State {
         }
     }
 
-    fn send_tallies(&mut self) {
-        if let Some(connection) = &self.connection {
-            self.live.send_tallies(|tally| connection.tally(tally));
+    fn send_tallies(&mut self, due: impl Iterator<Item = Tally>) {
+        for tally in due {
+            if !self.connection.as_ref().is_some_and(|it| it.tally(tally)) {
+                self.tallies.add(tally);
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 //! process, nothing of it is linked: one library serves every version. `tierfeed/tensorflow/` makes a
 //! `tf.data.Dataset` of the ops, and opens and closes the feeds that they read by ([`control`]).
 //!
-//! A batch goes [`kernels`], [`feed`], hand-off, and back as [`batch::Staged`] over [`connection::Memory`].
+//! A batch goes [`kernels`], [`feed`], hand-off, and back as [`batch::Staged`] over [`tierfeed_client::Memory`].
 //! There is no thread of its own: calls of TensorFlow wait for the agent in turns, and read from the cold
 //! store what it does not deliver.
 
@@ -12,7 +12,6 @@
 
 mod batch;
 mod cold;
-mod connection;
 mod control;
 mod feed;
 mod fields;

@@ -6,23 +6,18 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use tierfeed_client::Memory;
 use tierfeed_core::{
-    id::{BatchId, Epoch, LeaseId},
-    session::Tally,
+    id::BatchId,
     units::{Bytes, Nanoseconds},
 };
 
-use crate::{
-    batch::{Answer, Row, Staged},
-    connection::{Connection, Memory},
-};
+use crate::batch::{Answer, Row, Staged};
 
 #[derive(Default)]
 pub(super) struct Live {
     next: i64,
     batches: BTreeMap<i64, Entry>,
-    /// At most one for each epoch, until an agent takes it.
-    tallies: BTreeMap<Epoch, Tally>,
 }
 
 struct Entry {
@@ -37,7 +32,7 @@ struct Entry {
 }
 
 pub(super) enum Delivery {
-    Leased(Weak<Connection>, LeaseId),
+    Leased,
     /// From the agent, as a copy; the agent was told.
     Copied,
     /// From the cold store, by this process.
@@ -48,6 +43,7 @@ pub(super) enum Delivery {
 
 pub(super) struct Taken {
     pub(super) batch: BatchId,
+    pub(super) memory: Weak<Memory>,
     pub(super) samples: u64,
     pub(super) nbytes: Bytes,
     pub(super) skipped: u32,
@@ -89,24 +85,10 @@ impl Live {
         Some(Taken {
             delivery: entry.delivery.take()?,
             batch: entry.batch,
+            memory: Weak::clone(&entry.memory),
             samples: entry.rows.len() as u64,
             nbytes: entry.nbytes,
             skipped: entry.skipped,
         })
-    }
-
-    pub(super) fn tally(&mut self, tally: Tally) {
-        let unsent = self.tallies.entry(tally.epoch).or_insert(Tally::empty(tally.epoch));
-        unsent.self_read_batches += tally.self_read_batches;
-        unsent.self_read_samples += tally.self_read_samples;
-        unsent.self_read_bytes.0 += tally.self_read_bytes.0;
-        unsent.skipped_samples += tally.skipped_samples;
-        unsent.unanswered.0 += tally.unanswered.0;
-        unsent.self_read.0 += tally.self_read.0;
-    }
-
-    /// Keeps the figures that `send` has no room for.
-    pub(super) fn send_tallies(&mut self, send: impl Fn(Tally) -> bool) {
-        self.tallies.retain(|_, tally| !send(*tally));
     }
 }

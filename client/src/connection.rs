@@ -1,0 +1,286 @@
+//! A connection to the agent as a feed and its batches share it, in the words of one dataset, and the batches that
+//! the trainer still sees.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tierfeed_core::{
+    id::{BatchId, LeaseId, SampleId, TierId},
+    session::{Refusal, Tally, Wait},
+    units::Bytes,
+};
+use tierfeed_handoff::{
+    Client, ConnectError, ControlError, Forked, Hello, LeasedBatch, NamedDataset, NextError,
+    NoDataset, ReleaseKind, Reply, SharedTiers,
+};
+use tierfeed_numa_memory::ReadView;
+
+/// An agent that lives knows at once why it has no sample: training waits, and can go on without.
+const EXPLAINED_WITHIN: Duration = Duration::from_secs(1);
+
+/// A training loop holds the batch that it is about to drop and the next one; that is not keeping them.
+const LOOP_HOLDS: usize = 2;
+
+/// A connection that its batches keep alive, for use in the process that connected only.
+#[derive(Debug)]
+pub struct Connection {
+    /// `None` in a forked child that was told so.
+    client: Mutex<Option<Arc<Client>>>,
+    /// A forked child must not wait for a lock here: the thread that held it may not exist in the child.
+    creator: u32,
+    dataset: NamedDataset,
+    /// The epochs of the job.
+    epochs: u32,
+    batches_ahead: usize,
+    tiers: SharedTiers,
+    held: Mutex<BTreeMap<LeaseId, Held>>,
+}
+
+/// A batch that was not given back yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    pub batch: BatchId,
+    pub address: usize,
+    pub len: Bytes,
+}
+
+/// The right to a staged batch; given back on drop, on any thread.
+#[derive(Debug)]
+pub struct Lease {
+    connection: Arc<Connection>,
+    id: LeaseId,
+    /// Whether training goes on with a copy, because it keeps so many batches.
+    is_copied: AtomicBool,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoConnection {
+    #[error(transparent)]
+    Agent(#[from] ConnectError),
+    #[error(transparent)]
+    Dataset(#[from] NoDataset),
+}
+
+impl Connection {
+    /// Connects to the agent at `socket` for a dataset of its job; without a name that is the first one.
+    ///
+    /// # Errors
+    ///
+    /// [`NoConnection::Dataset`] if the job has no dataset of that name.
+    pub fn open(
+        socket: &Path,
+        hello: &Hello,
+        dataset: Option<&str>,
+        within: Duration,
+    ) -> Result<Self, NoConnection> {
+        let client = Client::connect(socket, hello, within)?;
+        let briefing = client.briefing();
+        Ok(Self {
+            creator: std::process::id(),
+            dataset: NamedDataset::find(briefing, dataset)?,
+            epochs: briefing.order.epochs,
+            batches_ahead: briefing.batches_ahead as usize,
+            tiers: client.shared_tiers().clone(),
+            client: Mutex::new(Some(Arc::new(client))),
+            held: Mutex::default(),
+        })
+    }
+
+    /// The client itself, for calls that name no batch and no sample.
+    ///
+    /// # Errors
+    ///
+    /// This process forgot the connection of its parent.
+    pub fn client(&self) -> Result<Arc<Client>, Forked> {
+        // A poisoned lock guards a plain value, which is whole at any time.
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let forked = || Forked { creator: self.creator, current: std::process::id() };
+        client.as_ref().map(Arc::clone).ok_or_else(forked)
+    }
+
+    #[must_use]
+    pub fn dataset(&self) -> NamedDataset {
+        self.dataset
+    }
+
+    /// The agent's name of a batch; `None` if the job does not read the dataset in that epoch, or has no such
+    /// epoch, so that the trainer reads it itself.
+    #[must_use]
+    pub fn name_in_job(&self, batch: BatchId) -> Option<BatchId> {
+        self.dataset.in_job(batch).filter(|_| batch.epoch.0 < self.epochs)
+    }
+
+    /// Waits for the next answer, as the dataset calls its batch and samples.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::next`].
+    pub fn next(&self, timeout: Duration) -> Result<Reply, NextError> {
+        self.client()?.next(timeout).map(|reply| self.own(reply))
+    }
+
+    /// An answer that is in the ring already, likewise.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::try_next`].
+    pub fn try_next(&self) -> Result<Option<Reply>, NextError> {
+        Ok(self.client()?.try_next()?.map(|reply| self.own(reply)))
+    }
+
+    fn own(&self, reply: Reply) -> Reply {
+        let dataset = self.dataset;
+        match reply {
+            Reply::Batch(mut leased) => {
+                leased.id = dataset.own(leased.id);
+                leased.rows.iter_mut().for_each(|row| row.sample = dataset.own_sample(row.sample));
+                Reply::Batch(leased)
+            }
+            Reply::Refused { batch, mut refusal } => {
+                if let Refusal::Unreadable(sample, _) | Refusal::TooManySkipped { sample, .. } =
+                    &mut refusal
+                {
+                    *sample = dataset.own_sample(*sample);
+                }
+                Reply::Refused { batch: dataset.own(batch), refusal }
+            }
+        }
+    }
+
+    /// Why the agent has not handed over samples, as far as it still knows. An agent that says so of a batch waits
+    /// for its store and does not hang.
+    ///
+    /// # Errors
+    ///
+    /// The agent does not answer.
+    pub fn explain(
+        &self,
+        samples: impl IntoIterator<Item = SampleId>,
+    ) -> Result<BTreeMap<SampleId, String>, ControlError> {
+        let samples = samples.into_iter().map(|sample| self.dataset.sample_in_job(sample));
+        let samples: Vec<_> = samples.collect();
+        let reasons = self.client()?.explain(&samples, EXPLAINED_WITHIN)?;
+        let own = |(sample, reason)| (self.dataset.own_sample(sample), reason);
+        Ok(reasons.into_iter().map(own).collect())
+    }
+
+    /// Sends figures for the report; false if there is no agent or no room for them now.
+    #[must_use]
+    pub fn tally(&self, tally: Tally) -> bool {
+        self.client().is_ok_and(|client| client.tally(tally).unwrap_or(false))
+    }
+
+    /// Takes over the lease of a batch.
+    #[must_use]
+    pub fn lease(self: &Arc<Self>, leased: &LeasedBatch) -> Lease {
+        let first = leased.arena.as_ptr_range(leased.offset, leased.len);
+        let address = first.map_or(0, <*mut u8>::addr);
+        let held = Held { batch: leased.id, address, len: leased.len };
+        self.lock().insert(leased.lease, held);
+        let is_copied = AtomicBool::new(false);
+        Lease { connection: Arc::clone(self), id: leased.lease, is_copied }
+    }
+
+    /// The batches that the trainer still sees, first the one that it has seen for the longest time.
+    #[must_use]
+    pub fn held(&self) -> Vec<Held> {
+        self.lock().values().copied().collect()
+    }
+
+    #[must_use]
+    pub fn held_count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// How many batches the agent stages ahead; more requests at a time gain nothing.
+    #[must_use]
+    pub fn batches_ahead(&self) -> usize {
+        self.batches_ahead
+    }
+
+    /// Whether the trainer sees as many batches as the agent stages, which then has no room for the next one: a wait
+    /// may be for the trainer itself.
+    #[must_use]
+    pub fn holds_all(&self) -> bool {
+        self.held_count() >= self.batches_ahead
+    }
+
+    /// Whether training keeps as many batches as the agent stages, beside those that it has not taken yet: further
+    /// ones are copied out, so that staging goes on.
+    #[must_use]
+    pub fn is_exhausted(&self, not_taken: usize) -> bool {
+        is_exhausted(self.held_count().saturating_sub(not_taken), self.batches_ahead)
+    }
+
+    /// In a forked child: closes what it inherited, without a message to the agent. Leased memory stays mapped.
+    pub fn forget(&self) {
+        // Does not wait: a thread that held the lock in the parent does not exist here.
+        if let Ok(mut client) = self.client.try_lock() {
+            *client = None;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Held>> {
+        // A poisoned lock guards a plain value, which is whole at any time.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_exhausted(kept: usize, batches_ahead: usize) -> bool {
+    kept >= batches_ahead && kept > LOOP_HOLDS
+}
+
+impl Lease {
+    /// Tells the agent that training takes the batch, and when it waited for it.
+    pub fn deliver(&self, wait: Wait) {
+        if let Ok(client) = self.connection.client() {
+            // The only failure: the agent is gone, and its report with it.
+            let _ = client.deliver(self.id, wait);
+        }
+    }
+
+    /// Training goes on with a copy, which the agent learns when the batch goes back.
+    pub fn note_copied(&self) {
+        self.is_copied.store(true, Ordering::Relaxed);
+    }
+
+    /// The memory of a tier that the agent shares, where samples of the batch may lie.
+    #[must_use]
+    pub fn shared_tier(&self, tier: TierId) -> Option<&Arc<ReadView>> {
+        self.connection.tiers.get(tier)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Self { connection, id, is_copied } = self;
+        if std::process::id() != connection.creator {
+            return;
+        }
+        connection.lock().remove(id);
+        let kind = if *is_copied.get_mut() { ReleaseKind::Copied } else { ReleaseKind::Used };
+        if let Ok(client) = connection.client() {
+            // The only failure: the agent is gone and has the batch back already.
+            let _ = client.release_as(*id, kind);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_that_holds_two_batches_keeps_none_however_few_are_staged() {
+        assert!(!is_exhausted(2, 2) && is_exhausted(3, 2), "of two that are staged");
+        assert!(!is_exhausted(3, 4) && is_exhausted(4, 4), "of four that are staged");
+    }
+}
