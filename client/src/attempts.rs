@@ -3,7 +3,12 @@
 //! An agent that is gone refuses at once, which costs nothing. One that accepts and is silent costs the time
 //! of an attempt: so attempts are short then, and the time between them doubles.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Mutex, TryLockError},
+    time::Duration,
+};
 
 use tierfeed_core::units::Nanoseconds;
 
@@ -17,8 +22,22 @@ const AGAIN_WITHIN: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 
+/// By the socket of the agent.
+static OF_PROCESS: Mutex<BTreeMap<PathBuf, Attempts>> = Mutex::new(BTreeMap::new());
+
+/// Calls `change` with the attempts of this process to reach an agent, which all its feeds share. Does not wait: in a
+/// forked child, the thread that held the lock may not exist. `None` then.
+pub(crate) fn of_process<T>(socket: &Path, change: impl FnOnce(&mut Attempts) -> T) -> Option<T> {
+    let mut all = match OF_PROCESS.try_lock() {
+        Ok(all) => all,
+        Err(TryLockError::Poisoned(all)) => all.into_inner(),
+        Err(TryLockError::WouldBlock) => return None,
+    };
+    Some(change(all.entry(socket.to_owned()).or_insert(Attempts::NONE)))
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attempts {
+pub(crate) struct Attempts {
     within: Duration,
     pause: Duration,
     not_before: Nanoseconds,
@@ -26,15 +45,15 @@ pub struct Attempts {
 
 impl Attempts {
     /// Before the first failure.
-    pub const NONE: Self = Self { within: FIRST_WITHIN, pause: PAUSE, not_before: Nanoseconds(0) };
+    pub(crate) const NONE: Self = Self { within: FIRST_WITHIN, pause: PAUSE, not_before: Nanoseconds(0) };
 
     /// How long the next attempt may take; `None` if it is not due.
-    pub fn due(&self, now: Nanoseconds) -> Option<Duration> {
+    pub(crate) fn due(&self, now: Nanoseconds) -> Option<Duration> {
         (now >= self.not_before).then_some(self.within)
     }
 
     /// Notes a failed attempt. One that took long met silence.
-    pub fn failed(&mut self, began: Nanoseconds, now: Nanoseconds) {
+    pub(crate) fn failed(&mut self, began: Nanoseconds, now: Nanoseconds) {
         let took = Duration::from_nanos(now.0.saturating_sub(began.0));
         if took >= AGAIN_WITHIN {
             self.silent();
@@ -45,13 +64,8 @@ impl Attempts {
     }
 
     /// Notes that the agent does not answer.
-    pub fn silent(&mut self) {
+    pub(crate) fn silent(&mut self) {
         self.within = AGAIN_WITHIN;
-    }
-
-    /// The time that the next attempt may take.
-    pub fn within(&self) -> Duration {
-        self.within
     }
 }
 

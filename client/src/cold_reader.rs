@@ -25,7 +25,7 @@ use tierfeed_dataset::{
     reader::{Access, Launch, Reader, ReaderError},
     throttle::Throttle,
 };
-use tierfeed_handoff::{Briefing, Bucket, NamedDataset, monotonic_now};
+use tierfeed_handoff::{Briefing, Bucket, NamedDataset, OnError, monotonic_now};
 use tierfeed_transform::{
     BlockingWorkers,
     blocking_worker::{Sample, TransformError},
@@ -45,6 +45,7 @@ pub struct ColdReader {
     source: Source,
     /// Makes rows of the samples; `None` if they come as they are stored.
     workers: Option<BlockingWorkers>,
+    on_error: OnError,
     /// Emulates a slower cold store.
     throttle: Option<Mutex<Throttle>>,
     /// The state of the store for which reads wait.
@@ -94,7 +95,7 @@ pub trait Caller {
 
 /// The time for which a read waits for a store that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum StorePatience {
     OfTheJob,
     /// The agent has waited already.
     None,
@@ -105,6 +106,9 @@ pub enum Patience {
 pub enum Stop<S> {
     /// By [`Caller::check`].
     Interrupted(S),
+    /// The training goes on without the sample.
+    LeftOut(ReadFault),
+    /// It does not.
     Unreadable(ReadFault),
     NoReader(ReaderError),
     NoWorker(TransformError),
@@ -166,12 +170,17 @@ impl ColdReader {
             .transform(briefing)
             .map(|steps| BlockingWorkers::new(Program::tierfeed(exe), steps, seed));
         let outage = Mutex::new(Outage::new(briefing.patience()));
-        Ok(Self { index, source, workers, throttle, outage })
+        Ok(Self { index, source, workers, on_error: briefing.on_error, throttle, outage })
     }
 
     #[must_use]
     pub fn index(&self) -> &Index {
         &self.index
+    }
+
+    /// How many of the `samples` of a dataset each of `ranks` may go without in an epoch; one more ends the training.
+    pub fn skipped_most(&self, samples: u32, ranks: u32) -> u32 {
+        self.on_error.skipped_most(samples, ranks)
     }
 
     /// The length of a row; `None` without a transform.
@@ -207,13 +216,13 @@ impl ColdReader {
     ///
     /// # Errors
     ///
-    /// [`Stop::Unreadable`] if the sample cannot be read, and waiting does not help.
+    /// [`Stop::LeftOut`] or [`Stop::Unreadable`] if the sample cannot be read, and waiting does not help.
     pub fn read<C: Caller>(
         &self,
         reading: &mut Reading<'_>,
         (samples, epoch): (&[SampleId], Epoch),
         (target, stored): (&mut [u8], &mut Vec<u8>),
-        patience: Patience,
+        patience: StorePatience,
         caller: &mut C,
     ) -> Result<(), Stop<C::Stop>> {
         let Some(&sample) = samples.first() else { return Ok(()) };
@@ -234,7 +243,10 @@ impl ColdReader {
         if let Some(deadline) = deadline {
             wait_until(deadline, caller).map_err(Stop::Interrupted)?;
         }
-        outcome
+        outcome.map_err(|stop| match (stop, self.on_error) {
+            (Stop::Unreadable(it), OnError::Skip(_)) if it.fault.is_of_sample() => Stop::LeftOut(it),
+            (stop, _) => stop,
+        })
     }
 
     /// Repeats a read for as long as its store cannot be read.
@@ -243,7 +255,7 @@ impl ColdReader {
         reading: &mut Reading<'_>,
         samples: &[SampleId],
         target: &mut [u8],
-        patience: Patience,
+        patience: StorePatience,
         caller: &mut C,
     ) -> Result<(), Stop<C::Stop>> {
         let outage = || self.outage.lock().unwrap_or_else(PoisonError::into_inner);
@@ -257,7 +269,7 @@ impl ColdReader {
                         caller.outage_ended(lasted).map_err(Stop::Interrupted)
                     });
                 }
-                Err(Stop::Unreadable(fault)) if patience == Patience::OfTheJob => fault,
+                Err(Stop::Unreadable(fault)) if patience == StorePatience::OfTheJob => fault,
                 Err(other) => return Err(other),
             };
             let now = monotonic_now();

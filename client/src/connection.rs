@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -18,9 +18,11 @@ use tierfeed_core::{
 };
 use tierfeed_handoff::{
     Client, ConnectError, ControlError, Forked, Hello, LeasedBatch, NamedDataset, NextError,
-    NoDataset, ReleaseKind, Reply, SharedTiers,
+    NoDataset, ReleaseKind, Reply, SharedTiers, monotonic_now,
 };
 use tierfeed_numa_memory::ReadView;
+
+use crate::attempts::{self, Attempts};
 
 /// An agent that lives knows at once why it has no sample: training waits, and can go on without.
 const EXPLAINED_WITHIN: Duration = Duration::from_secs(1);
@@ -35,6 +37,7 @@ pub struct Connection {
     client: Mutex<Option<Arc<Client>>>,
     /// A forked child must not wait for a lock here: the thread that held it may not exist in the child.
     creator: u32,
+    socket: PathBuf,
     dataset: NamedDataset,
     /// The epochs of the job.
     epochs: u32,
@@ -63,6 +66,8 @@ pub struct Lease {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoConnection {
+    #[error("the agent was silent, and is tried again later")]
+    NotDue,
     #[error(transparent)]
     Agent(#[from] ConnectError),
     #[error(transparent)]
@@ -70,21 +75,23 @@ pub enum NoConnection {
 }
 
 impl Connection {
-    /// Connects to the agent at `socket` for a dataset of its job; without a name that is the first one.
-    ///
-    /// # Errors
-    ///
-    /// [`NoConnection::Dataset`] if the job has no dataset of that name.
-    pub fn open(
-        socket: &Path,
-        hello: &Hello,
-        dataset: Option<&str>,
-        within: Duration,
-    ) -> Result<Self, NoConnection> {
-        let client = Client::connect(socket, hello, within)?;
+    /// Tries to connect to the agent at `socket`, if that is due, for a dataset of its job; without a name that is
+    /// the first one.
+    pub fn open(socket: &Path, hello: &Hello, dataset: Option<&str>) -> Result<Self, NoConnection> {
+        let began = monotonic_now();
+        let due = attempts::of_process(socket, |attempts| attempts.due(began));
+        let within = due.unwrap_or(Attempts::NONE.due(began)).ok_or(NoConnection::NotDue)?;
+        let connected = Client::connect(socket, hello, within);
+        attempts::of_process(socket, |attempts| match &connected {
+            Ok(_) => *attempts = Attempts::NONE,
+            Err(ConnectError::TurnedAway { .. }) => (),
+            Err(_) => attempts.failed(began, monotonic_now()),
+        });
+        let client = connected?;
         let briefing = client.briefing();
         Ok(Self {
             creator: std::process::id(),
+            socket: socket.to_owned(),
             dataset: NamedDataset::find(briefing, dataset)?,
             epochs: briefing.order.epochs,
             batches_ahead: briefing.batches_ahead as usize,
@@ -94,11 +101,7 @@ impl Connection {
         })
     }
 
-    /// The client itself, for calls that name no batch and no sample.
-    ///
-    /// # Errors
-    ///
-    /// This process forgot the connection of its parent.
+    /// The client itself, for calls that name no batch and no sample. An error in a process that forgot it.
     pub fn client(&self) -> Result<Arc<Client>, Forked> {
         // A poisoned lock guards a plain value, which is whole at any time.
         let client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,32 +109,22 @@ impl Connection {
         client.as_ref().map(Arc::clone).ok_or_else(forked)
     }
 
-    #[must_use]
     pub fn dataset(&self) -> NamedDataset {
         self.dataset
     }
 
     /// The agent's name of a batch; `None` if the job does not read the dataset in that epoch, or has no such
     /// epoch, so that the trainer reads it itself.
-    #[must_use]
     pub fn name_in_job(&self, batch: BatchId) -> Option<BatchId> {
         self.dataset.in_job(batch).filter(|_| batch.epoch.0 < self.epochs)
     }
 
     /// Waits for the next answer, as the dataset calls its batch and samples.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::next`].
     pub fn next(&self, timeout: Duration) -> Result<Reply, NextError> {
         self.client()?.next(timeout).map(|reply| self.own(reply))
     }
 
     /// An answer that is in the ring already, likewise.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::try_next`].
     pub fn try_next(&self) -> Result<Option<Reply>, NextError> {
         Ok(self.client()?.try_next()?.map(|reply| self.own(reply)))
     }
@@ -157,10 +150,6 @@ impl Connection {
 
     /// Why the agent has not handed over samples, as far as it still knows. An agent that says so of a batch waits
     /// for its store and does not hang.
-    ///
-    /// # Errors
-    ///
-    /// The agent does not answer.
     pub fn explain(
         &self,
         samples: impl IntoIterator<Item = SampleId>,
@@ -173,13 +162,11 @@ impl Connection {
     }
 
     /// Sends figures for the report; false if there is no agent or no room for them now.
-    #[must_use]
     pub fn tally(&self, tally: Tally) -> bool {
         self.client().is_ok_and(|client| client.tally(tally).unwrap_or(false))
     }
 
     /// Takes over the lease of a batch.
-    #[must_use]
     pub fn lease(self: &Arc<Self>, leased: &LeasedBatch) -> Lease {
         let first = leased.arena.as_ptr_range(leased.offset, leased.len);
         let address = first.map_or(0, <*mut u8>::addr);
@@ -190,34 +177,34 @@ impl Connection {
     }
 
     /// The batches that the trainer still sees, first the one that it has seen for the longest time.
-    #[must_use]
     pub fn held(&self) -> Vec<Held> {
         self.lock().values().copied().collect()
     }
 
-    #[must_use]
     pub fn held_count(&self) -> usize {
         self.lock().len()
     }
 
     /// How many batches the agent stages ahead; more requests at a time gain nothing.
-    #[must_use]
     pub fn batches_ahead(&self) -> usize {
         self.batches_ahead
     }
 
     /// Whether the trainer sees as many batches as the agent stages, which then has no room for the next one: a wait
     /// may be for the trainer itself.
-    #[must_use]
     pub fn holds_all(&self) -> bool {
         self.held_count() >= self.batches_ahead
     }
 
     /// Whether training keeps as many batches as the agent stages, beside those that it has not taken yet: further
     /// ones are copied out, so that staging goes on.
-    #[must_use]
     pub fn is_exhausted(&self, not_taken: usize) -> bool {
         is_exhausted(self.held_count().saturating_sub(not_taken), self.batches_ahead)
+    }
+
+    /// The agent does not answer: the next attempts to connect are short.
+    pub fn note_silence(&self) {
+        attempts::of_process(&self.socket, Attempts::silent);
     }
 
     /// In a forked child: closes what it inherited, without a message to the agent. Leased memory stays mapped.
@@ -253,7 +240,6 @@ impl Lease {
     }
 
     /// The memory of a tier that the agent shares, where samples of the batch may lie.
-    #[must_use]
     pub fn shared_tier(&self, tier: TierId) -> Option<&Arc<ReadView>> {
         self.connection.tiers.get(tier)
     }

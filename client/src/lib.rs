@@ -7,11 +7,16 @@
 mod attempts;
 mod cold_reader;
 mod connection;
+mod epoch_reads;
 mod memory;
+mod patience;
+mod refusals;
 mod tallies;
 
-pub use attempts::Attempts;
-pub use cold_reader::{Caller, ColdReader, OpenError, Patience, ReadFault, Reading, Stop};
+pub use cold_reader::{Caller, ColdReader, OpenError, ReadFault, Reading, Stop, StorePatience};
 pub use connection::{Connection, Held, Lease, NoConnection};
+pub use epoch_reads::direct_reads_warning;
 pub use memory::{Memory, PrivatePages, to_usize};
+pub use patience::{AfterSilence, Holding, Patience};
+pub use refusals::final_sample;
 pub use tallies::Tallies;

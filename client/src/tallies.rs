@@ -17,13 +17,11 @@ impl Tallies {
     }
 
     /// Takes all figures to send them; those that the agent has no room for are added again.
-    #[must_use]
     pub fn take(&mut self) -> impl Iterator<Item = Tally> + use<> {
         std::mem::take(&mut self.unsent).into_values()
     }
 
     /// As [`Self::take`], for an agent that has just come: without the waits, which it did not cause.
-    #[must_use]
     pub fn take_for_new_agent(&mut self) -> impl Iterator<Item = Tally> + use<> {
         let none = Nanoseconds(0);
         self.take().map(move |it| Tally { unanswered: none, self_read: none, decoding: none, ..it })

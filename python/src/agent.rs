@@ -12,7 +12,7 @@ use tierfeed_core::{
     session::Wait,
 };
 use tierfeed_handoff::{
-    Client, Hello, LeasedBatch, NextError, OnError, Pages, Reply, RequestError, Role, monotonic_now,
+    Client, Hello, LeasedBatch, NextError, Pages, Reply, RequestError, Role, monotonic_now,
 };
 
 use crate::{
@@ -37,9 +37,7 @@ pub(crate) struct AgentConnection {
     order: Py<Order>,
     briefing: String,
     rank: Rank,
-    fingerprint: u64,
     batches_ahead: u32,
-    on_error: OnError,
 }
 
 impl AgentConnection {
@@ -161,10 +159,9 @@ impl AgentConnection {
     /// Connects to the agent at `socket`, as the rank that follows from the variables of the launcher. `role`
     /// is `"trainer"` or `"worker"`, `trainer` the process that trains. Without a name it is the first dataset
     /// of the job. With `pinned` the agent leaves its pages to the staging memory, so that a device may hold
-    /// them. Waits at most `within_s` seconds for the agent.
+    /// them. An agent that was silent is tried less and less often, by all feeds of this process together.
     #[staticmethod]
-    #[pyo3(signature = (socket, launched, role, trainer, dataset=None, *, pinned=false, within_s=30.0))]
-    #[expect(clippy::too_many_arguments, reason = "by name in Python")]
+    #[pyo3(signature = (socket, launched, role, trainer, dataset=None, *, pinned=false))]
     fn connect(
         py: Python<'_>,
         socket: &str,
@@ -173,9 +170,7 @@ impl AgentConnection {
         trainer: u32,
         dataset: Option<&str>,
         pinned: bool,
-        within_s: f64,
     ) -> PyResult<Self> {
-        let within = duration(within_s)?;
         let pages = if pinned { Pages::Pinned } else { Pages::Pageable };
         let role = match role {
             "trainer" => Role::Trainer,
@@ -186,18 +181,15 @@ impl AgentConnection {
         };
         let hello = Hello { variables: launched, role, trainer, pages };
         let connection = py
-            .detach(|| Connection::open(Path::new(socket), &hello, dataset, within))
+            .detach(|| Connection::open(Path::new(socket), &hello, dataset))
             .map_err(|error| errors::no_connection(&error))?;
         let client = connection.client().map_err(|error| errors::gone(&error))?;
-        let (briefing, dataset) = (client.briefing(), connection.dataset());
-        let further = dataset.further(briefing);
+        let briefing = client.briefing();
         Ok(Self {
-            order: Py::new(py, Order::of(dataset))?,
+            order: Py::new(py, Order::of(connection.dataset()))?,
             briefing: serde_json::to_string(briefing).map_err(errors::reconfigure)?,
             rank: briefing.rank,
-            fingerprint: further.map_or(briefing.fingerprint, |it| it.fingerprint),
             batches_ahead: briefing.batches_ahead,
-            on_error: briefing.on_error,
             connection: Arc::new(connection),
             requests: Py::new(py, Requests::new())?,
         })
@@ -233,21 +225,6 @@ impl AgentConnection {
     #[getter]
     fn briefing(&self) -> &str {
         &self.briefing
-    }
-
-    /// Identifies the dataset: the xxh3-64 of its index.
-    #[getter]
-    fn fingerprint(&self) -> u64 {
-        self.fingerprint
-    }
-
-    /// What the job says about a sample that cannot be read.
-    #[getter]
-    fn on_error(&self) -> &'static str {
-        match self.on_error {
-            OnError::Fail => "fail",
-            OnError::Skip(_) => "skip",
-        }
     }
 
     /// How many batches the agent stages ahead; more requests at a time gain nothing.
@@ -328,6 +305,11 @@ impl AgentConnection {
         let client = self.client()?;
         py.detach(|| client.publish(Epoch(epoch), &samples, PUBLISH_TIMEOUT))
             .map_err(|error| errors::control(&error))
+    }
+
+    /// Says that the agent does not answer.
+    fn note_silence(&self) {
+        self.connection.note_silence();
     }
 
     /// Closes what a forked process inherited, without a message to the agent. Leased memory stays mapped.

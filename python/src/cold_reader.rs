@@ -7,18 +7,18 @@ use std::{
 };
 
 use pyo3::{exceptions::PyRuntimeWarning, prelude::*};
-use tierfeed_client::{Caller, Patience, PrivatePages, ReadFault, Stop};
+use tierfeed_client::{Caller, PrivatePages, ReadFault, Stop, StorePatience};
 use tierfeed_core::{
     batch::{self, Input, Stored},
     id::{BatchId, Epoch, Rank, SampleId, Step},
     session::Fault,
     units::Nanoseconds,
 };
-use tierfeed_handoff::{Briefing, NamedDataset, OnError, Row};
+use tierfeed_handoff::{Briefing, NamedDataset, Row};
 
 use crate::{
     batch::{Batch, Origin},
-    clock::{Clock, SignalPoll},
+    clock::SignalPoll,
     errors,
     order::Order,
     view_memory::ViewMemory,
@@ -32,8 +32,6 @@ pub(crate) struct ColdReader {
     reader: tierfeed_client::ColdReader,
     /// Whether samples have fields beside the one that becomes the row, for which their stored bytes are kept.
     has_fields: bool,
-    on_error: OnError,
-    clock: Clock,
 }
 
 impl ColdReader {
@@ -70,7 +68,7 @@ impl ColdReader {
         epoch: Epoch,
     ) -> Result<BTreeMap<u32, String>, (SampleId, Stop<PyErr>)> {
         let mut reasons = BTreeMap::new();
-        let mut signals = self.clock.signal_poll();
+        let mut signals = SignalPoll::start();
         let mut reading = self.reader.reading();
         let samples: Vec<_> = layout.entries.iter().map(|entry| entry.sample).collect();
         let mut stored = Vec::new();
@@ -80,27 +78,27 @@ impl ColdReader {
                 &mut reading,
                 (&samples[at..], epoch),
                 (row, &mut stored),
-                Patience::OfTheJob,
+                StorePatience::OfTheJob,
                 &mut signals,
             );
-            match (read, self.on_error) {
-                (Ok(()), _) => {
+            match read {
+                Ok(()) => {
                     if let Some(Stored { offset, len }) = entry.stored {
                         memory.range(offset, len).copy_from_slice(&stored);
                     }
                 }
-                (Err(Stop::Unreadable(it)), OnError::Skip(_)) if it.fault.is_of_sample() => {
+                Err(Stop::LeftOut(it)) => {
                     entry.len = None;
                     reasons.insert(entry.sample.0, it.message);
                 }
-                (Err(stop), _) => return Err((entry.sample, stop)),
+                Err(stop) => return Err((entry.sample, stop)),
             }
         }
         Ok(reasons)
     }
 }
 
-impl Caller for SignalPoll<'_> {
+impl Caller for SignalPoll {
     type Stop = PyErr;
 
     fn check(&mut self) -> PyResult<()> {
@@ -140,32 +138,15 @@ impl ColdReader {
             let reader = Self {
                 reader: reader.map_err(errors::reconfigure)?,
                 has_fields: pipeline.is_some_and(|steps| steps.container().is_some()),
-                on_error: briefing.on_error,
-                clock: Clock::start(),
             };
             Ok((Order::of(dataset), reader))
         })
     }
 
-    /// Identifies the dataset: the xxh3-64 of its index.
-    #[getter]
-    fn fingerprint(&self) -> u64 {
-        self.reader.index().fingerprint()
-    }
-
-    /// What the job says about a sample that cannot be read.
-    #[getter]
-    fn on_error(&self) -> &'static str {
-        match self.on_error {
-            OnError::Fail => "fail",
-            OnError::Skip(_) => "skip",
-        }
-    }
-
     /// How many of the `samples` of a dataset each of `ranks` may go without in an epoch; one more ends the
     /// training. 0 where the job leaves out none.
     fn skipped_most(&self, samples: u32, ranks: u32) -> u32 {
-        self.on_error.skipped_most(samples, ranks)
+        self.reader.skipped_most(samples, ranks)
     }
 
     /// The classes in the order of their labels, decoded as paths are.
@@ -222,7 +203,7 @@ impl ColdReader {
             Err((_, Stop::Interrupted(raised))) => return Err(raised),
             Err((_, Stop::NoReader(error))) => return Err(errors::no_reader(&error)),
             Err((_, Stop::NoWorker(error))) => return Err(errors::reconfigure(error)),
-            Err((SampleId(sample), Stop::Unreadable(fault))) => {
+            Err((SampleId(sample), Stop::Unreadable(fault) | Stop::LeftOut(fault))) => {
                 let ReadFault { fault, errno, message } = fault;
                 let reason = fault.name();
                 let object = self.object(sample)?;

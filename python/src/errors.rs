@@ -117,7 +117,8 @@ pub(crate) fn in_a_bucket(source: &str) -> PyErr {
 pub(crate) fn no_connection(error: &NoConnection) -> PyErr {
     match error {
         NoConnection::Agent(error) => connect(error),
-        _ => Reconfigure::new_err(with_causes(error)),
+        NoConnection::Dataset(error) => reconfigure(error),
+        _ => gone(error),
     }
 }
 

@@ -18,7 +18,6 @@ mod view_memory;
 mod view;
 
 mod agent;
-mod attempts;
 mod batch;
 mod batches;
 mod cold_reader;
@@ -26,6 +25,7 @@ mod cores;
 mod identity;
 mod index;
 mod order;
+mod patience;
 mod refused;
 mod requests;
 mod sample;
@@ -50,7 +50,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     refused::register(m)?;
     tallies::register(m)?;
     agent::register(m)?;
-    attempts::register(m)?;
+    patience::register(m)?;
     batches::register(m)?;
     grant::register(m)?;
     transform::register(m)?;

@@ -1,6 +1,7 @@
 //! A refusal of the agent, for Python.
 
 use pyo3::prelude::*;
+use tierfeed_client::final_sample;
 use tierfeed_core::{
     id::{BatchId, SampleId},
     session::Refusal,
@@ -71,6 +72,12 @@ impl Refused {
             }
             _ => None,
         }
+    }
+
+    /// The sample that training does not read itself if the agent says why it failed.
+    #[getter]
+    fn final_sample(&self) -> Option<u32> {
+        final_sample(self.refusal).map(|(sample, _)| sample.0)
     }
 
     /// The refusal in a sentence.

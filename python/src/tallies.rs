@@ -127,7 +127,15 @@ impl Tally {
     }
 }
 
+/// The warning about an epoch of so many batches, of which this process read some directly; None if hardly any.
+/// `why` is the reason for the last one of them, or empty.
+#[pyfunction]
+fn direct_reads_warning(epoch: u32, batches: u64, direct: u64, why: &str) -> Option<String> {
+    tierfeed_client::direct_reads_warning(epoch, batches, direct, why)
+}
+
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(direct_reads_warning, m)?)?;
     m.add_class::<Tallies>()?;
     m.add_class::<Tally>()
 }

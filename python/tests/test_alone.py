@@ -13,8 +13,6 @@ from torch.utils.data import DataLoader
 import node
 import tierfeed
 from conftest import World
-from tierfeed._native import Attempts
-from tierfeed.feed import _attempts_at
 from tierfeed.torch import TierDataset, TierDistributedSampler
 
 
@@ -62,35 +60,16 @@ def test_a_silent_agent_is_tried_for_a_second_and_not_in_each_epoch(running: nod
         list(batch.step for batch in feed.epoch(0))
         running.agent.send_signal(signal.SIGSTOP)
         try:
-            with pytest.warns(RuntimeWarning):
-                attempts = _attempts_at(feed._socket)
-                attempts.silent()
+            agent = feed.agent()
+            assert agent is not None
+            agent.note_silence()
+            with pytest.warns(RuntimeWarning, match="epoch 1 .*did not answer in time"):
                 feed._give_up(tierfeed.Gone("the agent gave no answer for 60 s"))
                 assert len(list(feed.epoch(1))) == 13
-                assert not attempts.is_due(0.0)
+            with pytest.warns(RuntimeWarning, match="epoch 2 .*was silent, and is tried again later"):
                 assert len(list(feed.epoch(2))) == 13
         finally:
             running.agent.send_signal(signal.SIGCONT)
-
-
-def test_the_time_between_attempts_that_meet_silence_doubles() -> None:
-    attempts, now_s, pauses = Attempts(), 0.0, []
-    assert attempts.within_s == 30.0
-    for _ in range(12):
-        now_s += attempts.within_s
-        attempts.failed(now_s, attempts.within_s)
-        assert attempts.within_s == 1.0
-        pauses.append(next(s for s in range(1000) if attempts.is_due(now_s + s)))
-        now_s += pauses[-1]
-    assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600, 600]
-    attempts.succeeded()
-    assert attempts.within_s == 30.0 and attempts.is_due(0.0)
-
-
-def test_an_agent_that_refuses_at_once_is_tried_at_any_time() -> None:
-    attempts = Attempts()
-    attempts.failed(5.0, 0.001)
-    assert attempts.is_due(5.0) and attempts.within_s == 30.0
 
 
 @pytest.mark.node

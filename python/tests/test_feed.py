@@ -23,17 +23,21 @@ from tierfeed._native import RANK_ARGUMENT, ColdReader, Order, Requests, Tally, 
 pytestmark = pytest.mark.filterwarnings("ignore:tierfeed:RuntimeWarning")
 
 
+def briefing_of(world: World) -> str:
+    return program.briefing(str(world.job), str(world.index), {RANK_ARGUMENT: "0"})
+
+
 def alone(world: World) -> tuple[Order, ColdReader]:
     """What a trainer opens that has no agent."""
-    briefing = program.briefing(str(world.job), str(world.index), {RANK_ARGUMENT: "0"})
-    return ColdReader.of_briefing(briefing, "tierfeed")
+    return ColdReader.of_briefing(briefing_of(world), "tierfeed")
 
 
 class PlayedAgent:
     """Makes connections that answer from the cold store, each until it dies."""
 
     def __init__(self, world: World, seed: int = 0) -> None:
-        self.order, self.reader = alone(world)
+        self.briefing = briefing_of(world)
+        self.order, self.reader = ColdReader.of_briefing(self.briefing, "tierfeed")
         self.random = random.Random(seed)
         self.lives_for: list[int] = []
         """Requests that each further connection answers before it dies; the last one lives for ever."""
@@ -55,7 +59,6 @@ class PlayedAgent:
         dataset: str | None,
         *,
         pinned: bool = False,
-        within_s: float = 30.0,
     ) -> PlayedConnection:
         rank = int(launched["rank"])
         if socket == "nobody" or not self.answers:
@@ -75,8 +78,7 @@ class PlayedConnection:
         self.rank = rank
         self.requests = Requests()
         self.order = agent.order
-        self.briefing = "{}"
-        self.fingerprint = 1
+        self.briefing = agent.briefing
         self.batches_ahead = 4
         self.leases = 0
         self.oldest_lease: tuple[int, int] | None = None
@@ -108,7 +110,12 @@ class PlayedConnection:
         reason = self.agent.refuses.get(place)
         if reason is not None:
             refused = types.SimpleNamespace(
-                epoch=epoch, step=step, reason=reason, sample=3, fault="vanished"
+                epoch=epoch,
+                step=step,
+                reason=reason,
+                sample=3,
+                fault="vanished",
+                final_sample=None,
             )
             self.requests.answer(place, refused)
             return True
@@ -132,6 +139,9 @@ class PlayedConnection:
             return False
         self.agent.told.append((tally.epoch, tally.figures))
         return True
+
+    def note_silence(self) -> None:
+        pass
 
     def forget(self) -> None:
         self.is_forgotten = True

@@ -21,6 +21,7 @@ import tierfeed
 from conftest import World, make_world
 from node import Node
 from tierfeed import embedded
+from tierfeed._native import Patience
 from tierfeed.torch import TierLoader
 
 pytestmark = pytest.mark.node
@@ -272,12 +273,12 @@ def test_more_bad_samples_than_the_job_allows_are_an_error_with_their_number(
 def test_an_agent_that_waits_for_its_store_is_not_given_up(
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tierfeed.feed.PATIENCE_S", 0.1)
     world = make_world(tmp_path, on_error="skip", extra=STAGED_ONLY)
     data, away = tmp_path / "data", tmp_path / "away"
     with node.node(world) as started:
         started.adopt(monkeypatch)
         with tierfeed.connect() as feed:
+            feed._patience = Patience(0.1)
             data.rename(away)
             threading.Timer(1.0, away.rename, (data,)).start()
             batch = feed.batch(0, 9)

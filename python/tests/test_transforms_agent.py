@@ -22,8 +22,9 @@ import photographs
 import tierfeed
 from conftest import World
 from test_transforms import CROPPED, photographed, spoil
-from tierfeed.feed import PATIENCE_S
+from tierfeed._native import Patience
 
+PATIENCE_S = Patience().limit_s()
 WORKER = b"tierfeed-transform-worker"
 EMBEDDED = str(Path(__file__).with_name("embedded_trainer.py"))
 

@@ -2,7 +2,7 @@
 
 A batch that is ready is handed out by `BatchIterator` in native code. Every other one takes the slow
 path, `Feed.wait_or_read`. Both find the requests in one table, `AgentConnection.requests`.
-`feed.rs` of `tensorflow-ops` keeps the same rules for TensorFlow, with the same patience.
+What it shares with the feed of TensorFlow, such as its patience, stands in the crate `client`.
 
 The rules:
 
@@ -11,14 +11,15 @@ The rules:
    the agent stages, further ones are handed out as copies, so that staging goes on: nothing waits for
    a batch that is never given back.
 3. When the agent is gone, what it had handed over is delivered and the rest of the epoch is read
-   directly; the next epoch tries the agent once more, one that is silent less and less often
-   (`Attempts`). At the end of an epoch a warning says how much of it was read directly, and why.
+   directly; the next epoch tries the agent once more. At the end of an epoch a warning says how much of
+   it was read directly, and why.
 4. A feed is iterated once at a time: a batch is handed out once, so two iterations would wait for each
    other's batches. The one that began first ends with an error.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -31,19 +32,20 @@ from typing import TYPE_CHECKING, Any
 from tierfeed import embedded, environment, program
 from tierfeed._native import (
     AgentConnection,
-    Attempts,
     Batch,
     Bug,
     ColdReader,
     Error,
     Gone,
     Order,
+    Patience,
     Pipeline,
     Reconfigure,
     Refused,
     Retry,
     Tallies,
     TurnedAway,
+    direct_reads_warning,
 )
 from tierfeed.arguments import own_arguments, refuse_unknown
 from tierfeed.batches import Batches, EpochStep
@@ -54,30 +56,10 @@ from tierfeed.skipped import Skipped, SkippedSamples
 if TYPE_CHECKING:
     from tierfeed.embedded import EmbeddedAgent
 
-# An agent answers every request, with a batch or a refusal, as soon as the cold store lets it. One that
-# is silent for so long hangs, and is given up as if it were gone.
-PATIENCE_S = 60.0
-
-# How long to wait for a batch while this process itself holds as many as the agent stages. The agent
-# refuses such a request as soon as it knows; if it does not, the wait would be for this process itself.
-PATIENCE_HOLDING_ALL_S = 1.0
-
-# How long to wait for a batch out of turn while later ones are staged, before those give up their room
-# for it. It doubles each time, up to the limit: where the store is slow rather than memory full, they
-# are staged again only a few times.
-PATIENCE_OUT_OF_TURN_S = 1.0
-PATIENCE_OUT_OF_TURN_MAX_S = 16.0
-
-# An epoch of which less than this part was read directly is not worth a word.
-TOLD_SHARE = 0.01
-
 Window = Callable[[EpochStep], Iterable[EpochStep]]
 """The batches after one, as many as are worth requesting."""
 
 _feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
-
-# Shared by all feeds of this process that ask for one agent.
-_attempts: dict[str, Attempts] = {}
 
 
 def connect(
@@ -205,7 +187,7 @@ class Feed:
         # The iteration that began last.
         self._iteration: weakref.ref[Batches] | None = None
         self._lease_copyouts = 0
-        self._patience_out_of_turn_s = PATIENCE_OUT_OF_TURN_S
+        self._patience = Patience()
         self._tallies = Tallies()
         # The epoch that was begun last in this process.
         self._epoch_begun: int | None = None
@@ -283,9 +265,7 @@ class Feed:
     @property
     def fingerprint(self) -> str:
         """Identifies the dataset, 16 hexadecimal digits."""
-        agent = self.agent()
-        number = self._cold_reader().fingerprint if agent is None else agent.fingerprint
-        return f"{number:016x}"
+        return f"{self._brief()['fingerprint']:016x}"
 
     @property
     def class_names(self) -> list[str]:
@@ -295,8 +275,7 @@ class Feed:
     @property
     def on_error(self) -> str:
         """`"fail"` or `"skip"`: what the job says about a sample that cannot be read or decoded."""
-        agent = self.agent()
-        return self._cold_reader().on_error if agent is None else agent.on_error
+        return "fail" if self._brief()["on_error"] == "fail" else "skip"
 
     @property
     def faults(self) -> int:
@@ -311,10 +290,7 @@ class Feed:
     @property
     def transform(self) -> Pipeline | None:
         """What the samples become before they are handed out; None if they come as they are stored."""
-        self._attach()
-        briefing = json.loads(self._briefing_here())
-        datasets = {it["name"]: it for it in briefing.get("further", ())}
-        steps = datasets.get(self._dataset, briefing).get("transform")
+        steps = self._brief().get("transform")
         return None if steps is None else Pipeline.parse(json.dumps(steps))
 
     def file_of(self, sample: int) -> str:
@@ -440,8 +416,19 @@ class Feed:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        given = (self._socket, self._launched, self._job, self._index, self._trainer)
-        return _restore, (*given, self._rank, self._briefing, self._published(), self._dataset)
+        restore = functools.partial(
+            Feed,
+            socket=self._socket,
+            launched=self._launched,
+            job=self._job,
+            index=self._index,
+            trainer=self._trainer,
+            rank=self._rank,
+            briefing=self._briefing,
+            published=self._published(),
+            dataset=self._dataset,
+        )
+        return restore, ()
 
     def __repr__(self) -> str:
         of = "" if self._dataset is None else f" dataset={self._dataset!r}"
@@ -483,14 +470,9 @@ class Feed:
         self._reads_alone = 2 * direct > batches
         self._skipped.end_epoch(epoch)
         # Of epochs that the job does not have it is said before.
-        if self._socket is not None and epoch < self.epochs and direct >= TOLD_SHARE * batches > 0:
-            warnings.warn(
-                f"tierfeed: reading directly: {direct} of {batches} batches of epoch {epoch}"
-                f" ({direct / batches:.0%}) were read from the cold store by this process, which is"
-                f" slower: {self._why_direct or 'no agent delivered them'}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        is_told = self._socket is not None and epoch < self.epochs
+        if is_told and (said := direct_reads_warning(epoch, batches, direct, self._why_direct)):
+            warnings.warn(f"tierfeed: {said}", RuntimeWarning, stacklevel=2)
 
     def training_epoch(self) -> int:
         """The epoch that the first dataset of the job is read in, by this process."""
@@ -582,28 +564,22 @@ class Feed:
         requests = agent.requests
         gone = self._request(agent, place, following, window)
         while requests.is_in_flight(place):
-            holds_all = agent.holds_all
-            holds_later = bool(requests.answered)
-            patience_s = PATIENCE_S
-            if holds_later:
-                patience_s = self._patience_out_of_turn_s
-            if holds_all:
-                patience_s = PATIENCE_HOLDING_ALL_S
-            if agent.receive(0.0 if self._is_lost else patience_s):
+            holds_all, holds_later = agent.holds_all, bool(requests.answered)
+            limit_s = self._patience.limit_s(holds_all=holds_all, holds_later=holds_later)
+            if agent.receive(0.0 if self._is_lost else limit_s):
                 continue
-            if holds_later and not self._is_lost:
+            then = "read"
+            if not self._is_lost:
+                then = self._patience.after(holds_all=holds_all, holds_later=holds_later)
+            if then == "give-back-later":
                 requests.keep_only([place])
-                doubled = 2 * self._patience_out_of_turn_s
-                self._patience_out_of_turn_s = min(doubled, PATIENCE_OUT_OF_TURN_MAX_S)
-                continue
-            if not (holds_all or self._is_lost) and self._waits_for_store(place):
-                continue
-            requests.abandon(place)
-            if holds_all or self._is_lost:
+            elif then == "read":
+                requests.abandon(place)
                 return None
-            assert self._socket is not None, "it was connected"
-            _attempts_at(self._socket).silent()
-            raise Gone(f"the agent gave no answer for {patience_s:.0f} s")
+            elif not self._waits_for_store(place):
+                requests.abandon(place)
+                agent.note_silence()
+                raise Gone(f"the agent gave no answer for {limit_s:.0f} s")
         answer = requests.take(place)
         if answer is None and gone is not None and not requests.in_flight:
             raise gone
@@ -656,25 +632,18 @@ class Feed:
 
         An epoch that was not published is an error of reading directly, too.
         """
-        where = f"epoch {refused.epoch}, step {refused.step}, rank {self._rank}"
-        match refused.reason:
-            case "unreadable" if refused.fault == "untransformable":
-                # It may crash workers or take minutes. Of all else, reading it here says more.
-                assert refused.sample is not None
-                if why := self._explained([refused.sample]).get(refused.sample):
-                    raise self._cold_reader().sample_error(refused.sample, refused.fault, why)
-            case "unreadable" if refused.fault in ("io", "permission-denied"):
-                # The agent waited for the store as long as the job says.
-                assert refused.sample is not None and refused.fault is not None
-                if why := self._explained([refused.sample]).get(refused.sample):
-                    raise self._cold_reader().sample_error(refused.sample, refused.fault, why)
-            case "too-many-skipped":
-                assert refused.sample is not None and refused.fault is not None
-                why = self._explained([refused.sample]).get(refused.sample)
-                message = str(refused) if why is None else f"{refused} ({why})"
-                raise self._cold_reader().sample_error(refused.sample, refused.fault, message)
-            case "not-in-order":
-                raise Bug(f"agent and client disagree about the order at {where}: {refused}")
+        if (sample := refused.final_sample) is not None:
+            assert refused.fault is not None
+            if why := self._explained([sample]).get(sample):
+                raise self._cold_reader().sample_error(sample, refused.fault, why)
+        elif refused.reason == "too-many-skipped":
+            assert refused.sample is not None and refused.fault is not None
+            why = self._explained([refused.sample]).get(refused.sample)
+            message = str(refused) if why is None else f"{refused} ({why})"
+            raise self._cold_reader().sample_error(refused.sample, refused.fault, message)
+        elif refused.reason == "not-in-order":
+            where = f"epoch {refused.epoch}, step {refused.step}, rank {self._rank}"
+            raise Bug(f"agent and client disagree about the order at {where}: {refused}")
 
     def _attach(self) -> None:
         """In a process that is new to this feed: connects, or opens what is needed to read directly."""
@@ -705,20 +674,12 @@ class Feed:
         """Tries once to connect, if that is due. An agent with another order than before runs another
         job."""
         assert self._socket is not None
-        attempts, begin_s = _attempts_at(self._socket), time.monotonic()
-        if not attempts.is_due(begin_s):
-            return Gone("the agent was silent, and is tried again later")
+        role = _role_here()
+        pinned = self._is_pinned and role == "trainer"
+        given = (self._launched, role, self._trainer, self._dataset)
         try:
-            role = _role_here()
-            pinned = self._is_pinned and role == "trainer"
-            given = (self._launched, role, self._trainer, self._dataset)
-            agent = AgentConnection.connect(
-                self._socket, *given, pinned=pinned, within_s=attempts.within_s
-            )
-            attempts.succeeded()
+            agent = AgentConnection.connect(self._socket, *given, pinned=pinned)
         except Gone as gone:
-            end_s = time.monotonic()
-            attempts.failed(end_s, end_s - begin_s)
             return gone
         except TurnedAway as reason:
             if self._briefing is None:
@@ -774,6 +735,15 @@ class Feed:
         assert briefing is not None, "an agent or the job was asked before"
         return briefing
 
+    def _brief(self) -> dict[str, Any]:
+        """What the briefing says of the job, and of the dataset."""
+        self._attach()
+        briefing: dict[str, Any] = json.loads(self._briefing_here())
+        if self._dataset is None:
+            return briefing
+        (own,) = (it for it in briefing["further"] if it["name"] == self._dataset)
+        return {**briefing, "transform": None, **own}
+
     def _cold_reader(self) -> ColdReader:
         self._attach()
         if self._reader is None:
@@ -800,10 +770,6 @@ class Feed:
         self._reset()
 
 
-def _attempts_at(socket: str) -> Attempts:
-    return _attempts.setdefault(socket, Attempts())
-
-
 def _role_here() -> str:
     """`worker` in a worker process of a `DataLoader`; else `trainer`: training itself waits."""
     torch = sys.modules.get("torch")
@@ -822,30 +788,6 @@ def _why(answer: Refused | None, is_lost: bool) -> str:
 
 def _has_no_room(answer: Batch | Refused | None) -> bool:
     return answer is not None and not isinstance(answer, Batch) and answer.reason == "no-room"
-
-
-def _restore(
-    socket: str | None,
-    launched: dict[str, str],
-    job: str | None,
-    index: str | None,
-    trainer: int,
-    rank: int,
-    briefing: str | None,
-    published: dict[int, list[int]],
-    dataset: str | None,
-) -> Feed:
-    return Feed(
-        socket=socket,
-        launched=launched,
-        job=job,
-        index=index,
-        trainer=trainer,
-        rank=rank,
-        briefing=briefing,
-        published=published,
-        dataset=dataset,
-    )
 
 
 def _forget_parents() -> None:

@@ -5,7 +5,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tierfeed_client::{Caller, Connection, Patience, ReadFault, Stop, to_usize};
+use tierfeed_client::{
+    Caller, Connection, ReadFault, Stop, StorePatience, final_sample, to_usize,
+};
 use tierfeed_core::{
     batch::Stored,
     id::{BatchId, DatasetId, Epoch, Rank, SampleId},
@@ -13,7 +15,7 @@ use tierfeed_core::{
     session::{Fault, Refusal, Skipped},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_handoff::{Briefing, Explained, LeasedBatch, NamedDataset, OnError, Row as LeasedRow};
+use tierfeed_handoff::{Briefing, Explained, LeasedBatch, NamedDataset, Row as LeasedRow};
 use tierfeed_transform::Pipeline;
 
 use crate::{
@@ -33,7 +35,6 @@ pub(crate) struct ColdReader {
     reader: tierfeed_client::ColdReader,
     /// The fields that are handed out beside the rows.
     fields: Fields,
-    on_error: OnError,
     left_out: Mutex<LeftOut>,
     /// The epoch that was read last.
     order: Mutex<Option<(Epoch, Arc<EpochOrder>)>>,
@@ -64,7 +65,6 @@ impl ColdReader {
         Ok(Self {
             reader,
             fields: Fields::new(pipeline.and_then(Pipeline::container), fields),
-            on_error: briefing.on_error,
             left_out: Mutex::default(),
             order: Mutex::default(),
             spec: dataset.order(),
@@ -86,7 +86,7 @@ impl ColdReader {
         &self,
         form: Form,
         batch: BatchId,
-        patience: Patience,
+        patience: StorePatience,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Staged, Failure> {
         let samples = self.samples(batch)?;
@@ -97,17 +97,9 @@ impl ColdReader {
         Ok(self.order_of(batch)?.batch(batch.rank, batch.step).collect())
     }
 
-    /// The failure of a sample that the agent could not transform, with the agent's reason: it is not read
-    /// here either, because it may crash workers or take minutes. `None` without a reason, and for other
-    /// faults: if reading fails too, it says more.
-    pub(crate) fn untransformable(
-        &self,
-        agent: Option<&Connection>,
-        sample: SampleId,
-        fault: Fault,
-    ) -> Option<Failure> {
-        let is_final = fault == Fault::Untransformable;
-        let agent = agent.filter(|_| is_final)?;
+    /// The failure of a sample that is not read here either, with the agent's reason; `None` without a reason.
+    pub(crate) fn final_failure(&self, agent: &Connection, refusal: Refusal) -> Option<Failure> {
+        let (sample, fault) = final_sample(refusal)?;
         let reasons = agent.explain([sample]).ok()?;
         Some(self.failure(sample, fault, reasons.get(&sample)?))
     }
@@ -129,7 +121,7 @@ impl ColdReader {
         form: Form,
         epoch: Epoch,
         samples: &[SampleId],
-        (patience, is_wanted): (Patience, &dyn Fn() -> bool),
+        (patience, is_wanted): (StorePatience, &dyn Fn() -> bool),
     ) -> Result<Staged, Failure> {
         let (mut stored, mut fields) = (Vec::new(), Vec::new());
         let wanted = samples.iter().map(|sample| Wanted {
@@ -153,9 +145,7 @@ impl ColdReader {
                     fields.extend(self.fields_of_sample(samples[at], &stored)?);
                     Ok(true)
                 }
-                Err(Stop::Unreadable(ReadFault { fault, message, .. }))
-                    if self.on_error != OnError::Fail && fault.is_of_sample() =>
-                {
+                Err(Stop::LeftOut(ReadFault { fault, message, .. })) => {
                     self.leave_out(samples[at], || message);
                     self.check_share(epoch, samples[at], fault).map(|()| false)
                 }
@@ -191,7 +181,7 @@ impl ColdReader {
 
     /// Fails with the sample that is one too many in an epoch.
     fn check_share(&self, epoch: Epoch, sample: SampleId, fault: Fault) -> Result<(), Failure> {
-        let most = self.on_error.skipped_most(self.spec.samples, self.spec.world.ranks());
+        let most = self.reader.skipped_most(self.spec.samples, self.spec.world.ranks());
         let skipped = self.left_out().read_here.note(epoch, OF_THIS_READER, sample, most);
         if skipped <= most {
             return Ok(());

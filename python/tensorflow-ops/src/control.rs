@@ -17,7 +17,7 @@ use crate::{
     batch::Form,
     c_api::{ALIGN, Code, Failure},
     cold::ColdReader,
-    feed::{Agent, Feed},
+    feed::{self, Agent, Feed},
     fields::WantedField,
 };
 
@@ -71,13 +71,8 @@ enum Answer {
         has_labels: bool,
     },
     Figures {
-        batches: u64,
-        samples: u64,
-        bytes: u64,
-        waited_ns: u64,
-        read_directly: u64,
-        copied: u64,
-        skipped: u64,
+        #[serde(flatten)]
+        figures: feed::Figures,
         is_connected: bool,
         /// Epoch, step, address and length of the batches of the agent that tensors refer to.
         held: Vec<(u32, u32, usize, u64)>,
@@ -155,17 +150,10 @@ fn figures(number: i64) -> Answer {
     let Some(feed) = feed(number) else {
         return Answer::Wrong("the dataset was closed".to_owned());
     };
-    let figures = feed.figures();
     let held = feed.held();
     let held = held.iter().map(|it| (it.batch.epoch.0, it.batch.step.0, it.address, it.len.0));
     Answer::Figures {
-        batches: figures.batches,
-        samples: figures.samples,
-        bytes: figures.bytes,
-        waited_ns: figures.waited_ns,
-        read_directly: figures.read_directly,
-        copied: figures.copied,
-        skipped: figures.skipped,
+        figures: feed.figures(),
         is_connected: feed.is_connected(),
         held: held.collect(),
     }

@@ -1,7 +1,5 @@
 //! The batches of one rank for the calls of TensorFlow: from the agent while there is one.
 //!
-//! `tierfeed/feed.py` keeps the same rules for Python, with the same patience.
-//!
 //! 1. A call names its batch, so calls may come in any order; calls for one batch share it.
 //! 2. A batch that the agent refuses, or has no room for, is read from the cold store.
 //! 3. When the agent is gone, what it had handed over is delivered and the rest of the epoch is read
@@ -29,7 +27,8 @@ use std::{
     time::Duration,
 };
 
-use tierfeed_client::{Attempts, Connection, Held, NoConnection, Patience, Tallies};
+use serde::Serialize;
+use tierfeed_client::{AfterSilence, Connection, Held, Holding, Patience, StorePatience, Tallies};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, Step},
     order::Spec,
@@ -54,14 +53,6 @@ use crate::{
 
 /// How long a call waits before it looks again whether the feed was closed.
 const PIECE: Duration = Duration::from_millis(100);
-
-/// An agent answers every request as soon as the cold store lets it. One that is silent for so long is
-/// given up, unless it says that it waits for its store.
-const PATIENCE: Nanoseconds = Nanoseconds(60_000_000_000);
-
-/// How long to wait while TensorFlow holds as many batches as the agent stages: the wait may be for
-/// TensorFlow itself.
-const PATIENCE_HOLDING_ALL: Nanoseconds = Nanoseconds(1_000_000_000);
 
 pub(crate) struct Agent {
     pub(crate) socket: PathBuf,
@@ -92,7 +83,7 @@ struct State {
     is_receiving: bool,
     /// Whether a call connects; what has to be requested waits for that.
     is_connecting: bool,
-    attempts: Attempts,
+    patience: Patience,
     epoch_reads: EpochReads,
     requests: Requests,
     /// The batch that the pipeline asked for last, and when.
@@ -102,7 +93,7 @@ struct State {
     figures: Figures,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct Figures {
     /// Batches that the pipeline took.
     pub(crate) batches: u64,
@@ -130,7 +121,7 @@ impl Feed {
             epoch: Epoch(0),
             is_receiving: false,
             is_connecting: false,
-            attempts: Attempts::NONE,
+            patience: Patience::DEFAULT,
             epoch_reads: EpochReads::default(),
             requests: Requests::default(),
             wanted: None,
@@ -222,7 +213,7 @@ impl Feed {
         let others = (0..step).rev().chain(step + 1..self.spec.steps_in(epoch));
         for other in others.map(|step| BatchId { step: Step(step), ..batch }) {
             let is_wanted = || !self.is_closed();
-            let staged = self.cold.read(self.form, other, Patience::OfTheJob, &is_wanted)?;
+            let staged = self.cold.read(self.form, other, StorePatience::OfTheJob, &is_wanted)?;
             if !staged.rows.is_empty() {
                 let took = Nanoseconds(monotonic_now().0.saturating_sub(begin.0));
                 // Those of the other one were counted in its place.
@@ -312,21 +303,13 @@ impl Feed {
     fn connect<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let is_needed = state.connection.is_none() && !state.is_connecting && !self.is_closed();
         let Some(agent) = self.agent.as_ref().filter(|_| is_needed) else { return state };
-        let began = monotonic_now();
-        let Some(within) = state.attempts.due(began) else { return state };
         state.is_connecting = true;
         drop(state);
         let Agent { socket, hello, dataset } = agent;
-        let opened = caught(|| Connection::open(socket, hello, dataset.as_deref(), within));
-        let is_open = matches!(opened, Ok(Ok(_) | Err(NoConnection::Dataset(_))));
+        let opened = caught(|| Connection::open(socket, hello, dataset.as_deref()));
         let of_job = opened.ok().and_then(Result::ok).filter(|it| it.dataset() == self.dataset);
         let mut state = self.lock();
         state.is_connecting = false;
-        if is_open {
-            state.attempts = Attempts::NONE;
-        } else {
-            state.attempts.failed(began, monotonic_now());
-        }
         state.connection = of_job.filter(|_| !self.is_closed()).map(Arc::new);
         let due = state.tallies.take_for_new_agent();
         state.send_tallies(due);
@@ -390,21 +373,24 @@ impl Feed {
         let Some((batch, silent)) = state.requests.silent_for(monotonic_now()) else {
             return state;
         };
-        if silent > PATIENCE {
-            drop(state);
-            let is_waiting = caught(|| {
-                let samples = self.cold.samples(batch).unwrap_or_default();
-                connection.explain(samples).is_ok_and(|reasons| !reasons.is_empty())
-            });
-            state = self.lock();
-            if matches!(is_waiting, Ok(true)) {
-                state.requests.heard(batch, monotonic_now());
-            } else {
-                state.attempts.silent();
-                state.give_up(connection);
+        let holding = Holding { all: connection.holds_all(), later: false };
+        match state.patience.after(silent, holding) {
+            AfterSilence::Wait | AfterSilence::GiveBackLater => (),
+            AfterSilence::Read => state.requests.abandon(batch),
+            AfterSilence::Ask => {
+                drop(state);
+                let is_waiting = caught(|| {
+                    let samples = self.cold.samples(batch).unwrap_or_default();
+                    connection.explain(samples).is_ok_and(|reasons| !reasons.is_empty())
+                });
+                state = self.lock();
+                if matches!(is_waiting, Ok(true)) {
+                    state.requests.heard(batch, monotonic_now());
+                } else {
+                    connection.note_silence();
+                    state.give_up(connection);
+                }
             }
-        } else if silent > PATIENCE_HOLDING_ALL && connection.holds_all() {
-            state.requests.abandon(batch);
         }
         state
     }
@@ -414,18 +400,16 @@ impl Feed {
         mut state: MutexGuard<'a, State>,
         batch: BatchId,
     ) -> MutexGuard<'a, State> {
-        let fault = state.requests.begin_to_read(batch);
+        let refusal = state.requests.begin_to_read(batch);
         let agent = state.connection.clone();
         drop(state);
         let begin = monotonic_now();
         // The agent waits for a store that cannot be read before it refuses a batch.
-        let patience = if fault.is_some() { Patience::None } else { Patience::OfTheJob };
+        let patience =
+            if refusal.is_some() { StorePatience::None } else { StorePatience::OfTheJob };
         let staged = caught(|| {
-            let refused = fault.and_then(|(sample, fault)| {
-                self.cold.untransformable(agent.as_deref(), sample, fault)
-            });
-            match refused {
-                Some(refused) => Err(refused),
+            match refusal.and_then(|refusal| self.cold.final_failure(agent.as_deref()?, refusal)) {
+                Some(failure) => Err(failure),
                 None => self.cold.read(self.form, batch, patience, &|| !self.is_closed()),
             }
         })
@@ -519,9 +503,7 @@ impl State {
         self.epoch_reads.why =
             format!("the agent refused the last of them: {}", Explained(refusal));
         match refusal {
-            Refusal::Unreadable(sample, fault) => {
-                self.requests.refused(batch, Way::Unreadable(sample, fault));
-            }
+            Refusal::Unreadable(..) => self.requests.refused(batch, Way::Refused(refusal)),
             Refusal::TooManySkipped { .. } => {
                 let message = Explained(refusal).to_string();
                 self.requests.answer(batch, Err(Failure::new(Code::DataLoss, message)));

@@ -1,9 +1,7 @@
 //! The part of an epoch that was read without the agent, for one warning at its end.
 
+use tierfeed_client::direct_reads_warning;
 use tierfeed_core::id::{BatchId, Epoch};
-
-/// A warning is given if at least one in so many batches of an epoch was read directly.
-const TOLD_FROM: u64 = 100;
 
 #[derive(Debug, Default)]
 pub(super) struct EpochReads {
@@ -44,15 +42,8 @@ impl EpochReads {
             return None;
         }
         let Self { batches, direct, skipped, .. } = *self;
-        let share = 100 * direct / batches;
-        let known = if why.is_empty() { "no agent delivered them" } else { &why };
         let said = Said {
-            direct: (direct * TOLD_FROM >= batches && direct > 0).then(|| {
-                format!(
-                    "reading directly: {direct} of {batches} batches of epoch {epoch} ({share}%) were read \
-                     from the cold store by this process, which is slower: {known}"
-                )
-            }),
+            direct: direct_reads_warning(epoch, batches, direct, &why),
             skipped: (skipped > 0).then(|| {
                 format!("on_error is skip: {skipped} samples were left out in epoch {epoch}")
             }),

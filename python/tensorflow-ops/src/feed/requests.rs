@@ -2,11 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tierfeed_core::{
-    id::{BatchId, SampleId},
-    session::Fault,
-    units::Nanoseconds,
-};
+use tierfeed_core::{id::BatchId, session::Refusal, units::Nanoseconds};
 
 use crate::{batch::Answer, c_api::Failure};
 
@@ -36,7 +32,7 @@ pub(super) enum Way {
     /// It has to be read from the cold store.
     Read,
     /// The agent could not hand over a sample: the agent, or one more attempt, says why.
-    Unreadable(SampleId, Fault),
+    Refused(Refusal),
     Reading,
 }
 
@@ -123,18 +119,18 @@ impl Requests {
         open.for_each(|it| it.way = Way::Read);
     }
 
-    /// Returns the sample that the agent could not read, if that is why it refused the batch.
-    pub(super) fn begin_to_read(&mut self, batch: BatchId) -> Option<(SampleId, Fault)> {
+    /// Returns the refusal of the agent, if it could not read a sample.
+    pub(super) fn begin_to_read(&mut self, batch: BatchId) -> Option<Refusal> {
         let wanted = self.wanted.get_mut(&batch)?;
         match std::mem::replace(&mut wanted.way, Way::Reading) {
-            Way::Unreadable(sample, fault) => Some((sample, fault)),
+            Way::Refused(refusal) => Some(refusal),
             _ => None,
         }
     }
 
     pub(super) fn is_to_read(&self, batch: BatchId) -> bool {
         let wanted = self.wanted.get(&batch);
-        wanted.is_some_and(|it| matches!(it.way, Way::Read | Way::Unreadable(..)))
+        wanted.is_some_and(|it| matches!(it.way, Way::Read | Way::Refused(_)))
     }
 
     fn open(&self) -> impl Iterator<Item = (&BatchId, &Wanted)> {

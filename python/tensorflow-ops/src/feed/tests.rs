@@ -385,7 +385,7 @@ fn an_agent_is_given_up_after_its_silence_unless_it_says_that_it_waits_for_its_s
     lose_patience(&["cannot read class/2.jpg: the store is away"]);
     assert!(feed.is_connected() && !feed.lock().requests.is_to_read(batch(0, 1)));
     let (_, silent) = feed.lock().requests.silent_for(monotonic_now()).unwrap();
-    assert!(silent < PATIENCE, "it is asked again only after as long");
+    assert!(silent < Patience::DEFAULT.limit(Holding::default()), "it is asked again only after as long");
     lose_patience(&[]);
     assert!(!feed.is_connected() && feed.lock().requests.is_to_read(batch(0, 1)));
 }
@@ -395,10 +395,10 @@ fn a_batch_is_read_from_the_cold_store_only_while_it_is_wanted() {
     let job = Job::new();
     let dataset = NamedDataset::find(&job.briefing, None).unwrap();
     let cold = job.cold(dataset);
-    let read = cold.read(Form::Rows, batch(0, 1), Patience::OfTheJob, &|| true).unwrap();
+    let read = cold.read(Form::Rows, batch(0, 1), StorePatience::OfTheJob, &|| true).unwrap();
     assert_eq!(read.rows.iter().map(|row| row.sample).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(
-        cold.read(Form::Rows, batch(0, 1), Patience::OfTheJob, &|| false).err(),
+        cold.read(Form::Rows, batch(0, 1), StorePatience::OfTheJob, &|| false).err(),
         Some(closed())
     );
 }
