@@ -11,6 +11,7 @@ mod epoch_reads;
 mod memory;
 mod patience;
 mod refusals;
+mod requests;
 mod tallies;
 
 pub use cold_reader::{Caller, ColdReader, OpenError, ReadFault, Reading, Stop, StorePatience};
@@ -19,4 +20,5 @@ pub use epoch_reads::direct_reads_warning;
 pub use memory::{Memory, PrivatePages, to_usize};
 pub use patience::{AfterSilence, Holding, Patience};
 pub use refusals::final_sample;
+pub use requests::Requests;
 pub use tallies::Tallies;

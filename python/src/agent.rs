@@ -61,7 +61,7 @@ impl AgentConnection {
         let Ok(Some(reply)) = self.connection.try_next() else { return Ok(None) };
         match reply {
             Reply::Batch(leased) if self.is_plain(&leased, place) => {
-                requests.remove_in_flight(place);
+                requests.end(place);
                 let now = monotonic_now();
                 // The only failure: the agent is gone, and its report with it.
                 let _ = client.deliver(leased.lease, Wait { since: now, until: now });
@@ -91,7 +91,7 @@ impl AgentConnection {
         let is_due = next.1 < steps && requests.is_requested(last) && !requests.is_known(next);
         let Some(batch) = self.name_in_job(next).filter(|_| is_due) else { return };
         if client.request_later(batch).unwrap_or(false) {
-            requests.insert(next);
+            requests.sent(next);
         }
     }
 
@@ -107,7 +107,7 @@ impl AgentConnection {
         let (id, answer) = match reply {
             Reply::Batch(leased) => (leased.id, Py::new(py, self.batch(leased))?.into_any()),
             Reply::Refused { batch, refusal } => {
-                (batch, Py::new(py, Refused::new(batch, refusal))?.into_any())
+                (batch, Py::new(py, Refused(refusal))?.into_any())
             }
         };
         self.requests.get().answer((id.epoch.0, id.step.0), answer);
@@ -254,7 +254,8 @@ impl AgentConnection {
     /// Whether training keeps that many.
     #[getter]
     fn is_exhausted(&self) -> bool {
-        let not_taken = self.requests.get().table().answered().count();
+        let table = self.requests.get().table();
+        let not_taken = table.wanted().filter(|(_, is_answered)| *is_answered).count();
         self.connection.is_exhausted(not_taken)
     }
 

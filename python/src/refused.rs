@@ -2,45 +2,21 @@
 
 use pyo3::prelude::*;
 use tierfeed_client::final_sample;
-use tierfeed_core::{
-    id::{BatchId, SampleId},
-    session::Refusal,
-};
+use tierfeed_core::{id::SampleId, session::Refusal};
 use tierfeed_handoff::Explained;
 
 /// The agent's answer to a request that it does not fulfil.
 #[pyclass(frozen, module = "tierfeed._native")]
-pub(crate) struct Refused {
-    batch: BatchId,
-    refusal: Refusal,
-}
-
-impl Refused {
-    pub(crate) fn new(batch: BatchId, refusal: Refusal) -> Self {
-        Self { batch, refusal }
-    }
-}
+pub(crate) struct Refused(pub(crate) Refusal);
 
 #[pymethods]
 impl Refused {
-    /// The pass over the dataset.
-    #[getter]
-    fn epoch(&self) -> u32 {
-        self.batch.epoch.0
-    }
-
-    /// The position in the pass.
-    #[getter]
-    fn step(&self) -> u32 {
-        self.batch.step.0
-    }
-
     /// The kind of refusal. Reading directly helps against `"no-room"`, `"no-worker"`,
     /// `"too-large"`, `"too-many-jumps"` and `"already-taken"`, not against `"unreadable"`, `"too-many-skipped"`,
     /// `"not-published"` and `"not-in-order"`.
     #[getter]
     fn reason(&self) -> &'static str {
-        match self.refusal {
+        match self.0 {
             Refusal::Unreadable(..) => "unreadable",
             Refusal::TooManySkipped { .. } => "too-many-skipped",
             Refusal::NotPublished => "not-published",
@@ -56,7 +32,7 @@ impl Refused {
     /// The sample that could not be read, or is one too many of those.
     #[getter]
     fn sample(&self) -> Option<u32> {
-        match self.refusal {
+        match self.0 {
             Refusal::Unreadable(SampleId(sample), _)
             | Refusal::TooManySkipped { sample: SampleId(sample), .. } => Some(sample),
             _ => None,
@@ -66,7 +42,7 @@ impl Refused {
     /// Why that sample could not be read.
     #[getter]
     fn fault(&self) -> Option<&'static str> {
-        match self.refusal {
+        match self.0 {
             Refusal::Unreadable(_, fault) | Refusal::TooManySkipped { fault, .. } => {
                 Some(fault.name())
             }
@@ -77,12 +53,12 @@ impl Refused {
     /// The sample that training does not read itself if the agent says why it failed.
     #[getter]
     fn final_sample(&self) -> Option<u32> {
-        final_sample(self.refusal).map(|(sample, _)| sample.0)
+        final_sample(self.0).map(|(sample, _)| sample.0)
     }
 
     /// The refusal in a sentence.
     fn __str__(&self) -> String {
-        Explained(self.refusal).to_string()
+        Explained(self.0).to_string()
     }
 }
 

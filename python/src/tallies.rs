@@ -1,9 +1,6 @@
 //! What this process did for its batches without the agent, for the agent's report.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::{intern, prelude::*};
 use tierfeed_core::{
@@ -105,25 +102,8 @@ impl Tallies {
 
 #[pymethods]
 impl Tally {
-    /// The epoch of the figures.
-    #[getter]
-    fn epoch(&self) -> u32 {
-        self.0.epoch.0
-    }
-
-    /// The figures by their names.
-    #[getter]
-    fn figures(&self) -> BTreeMap<&'static str, u64> {
-        let Self(tally) = self;
-        BTreeMap::from([
-            ("batches", u64::from(tally.self_read_batches)),
-            ("samples", u64::from(tally.self_read_samples)),
-            ("skipped", u64::from(tally.skipped_samples)),
-            ("unanswered_ns", tally.unanswered.0),
-            ("self_read_ns", tally.self_read.0),
-            ("decoding_ns", tally.decoding.0),
-            ("decode_threads", u64::from(tally.decode_threads)),
-        ])
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
     }
 }
 

@@ -58,12 +58,6 @@ impl Pipeline {
         self.steps.output().layout.map(tierfeed_transform::Layout::name)
     }
 
-    /// Bytes of a row.
-    #[getter]
-    fn row_bytes(&self) -> u64 {
-        self.steps.row_bytes()
-    }
-
     /// Whether samples have fields beside the one that becomes the row.
     #[getter]
     fn has_fields(&self) -> bool {
@@ -85,12 +79,6 @@ impl Pipeline {
         let row = fields::chosen(&fields, self.steps.field()).map_err(|error| wrong(&error))?;
         fields.remove(row);
         fields.into_iter().map(|field| as_python(py, field)).collect()
-    }
-
-    /// Whether a step draws something.
-    #[getter]
-    fn is_random(&self) -> bool {
-        self.steps.is_random()
     }
 
     /// What the steps do to an image of this size: the name of each operation, and its numbers.

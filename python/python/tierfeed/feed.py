@@ -623,11 +623,11 @@ class Feed:
     def _read_directly(self, place: EpochStep, refused: Refused | None) -> Batch:
         epoch, step = place
         if refused is not None:
-            self._raise_if_final(refused)
+            self._raise_if_final(place, refused)
         ids = self.order.batch(epoch, step, self._rank)
         return self._cold_reader().read(epoch, step, self._rank, ids)
 
-    def _raise_if_final(self, refused: Refused) -> None:
+    def _raise_if_final(self, place: EpochStep, refused: Refused) -> None:
         """Raises an error for a refusal that reading directly does not help against.
 
         An epoch that was not published is an error of reading directly, too.
@@ -642,7 +642,7 @@ class Feed:
             message = str(refused) if why is None else f"{refused} ({why})"
             raise self._cold_reader().sample_error(refused.sample, refused.fault, message)
         elif refused.reason == "not-in-order":
-            where = f"epoch {refused.epoch}, step {refused.step}, rank {self._rank}"
+            where = f"epoch {place[0]}, step {place[1]}, rank {self._rank}"
             raise Bug(f"agent and client disagree about the order at {where}: {refused}")
 
     def _attach(self) -> None:

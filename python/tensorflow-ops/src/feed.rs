@@ -40,7 +40,7 @@ use tierfeed_handoff::{
 };
 
 use self::{
-    epoch_reads::{EpochReads, Said},
+    epoch_reads::EpochReads,
     live::{Delivery, Live},
     requests::{Requests, Way},
 };
@@ -234,7 +234,8 @@ impl Feed {
         let wait = Wait { since: wanted.min(now), until: now };
         let mut state = self.lock();
         let Some(taken) = state.live.take_delivery(ticket) else { return };
-        let is_direct = matches!(taken.delivery, Delivery::Read { .. });
+        // Without an agent none should have delivered it.
+        let is_direct = self.agent.is_some() && matches!(taken.delivery, Delivery::Read { .. });
         let is_last = taken.batch.step.0 + 1 == self.spec.steps_in(taken.batch.epoch);
         let said = state.epoch_reads.taken(taken.batch, is_last, (is_direct, taken.skipped));
         let figures = &mut state.figures;
@@ -268,10 +269,7 @@ impl Feed {
         let due = state.tallies.take();
         state.send_tallies(due);
         drop(state);
-        if let Some(Said { direct, skipped }) = said {
-            let direct = direct.filter(|_| self.agent.is_some());
-            direct.into_iter().chain(skipped).for_each(|message| warn(&message));
-        }
+        said.iter().for_each(|message| warn(message));
     }
 
     pub(crate) fn figures(&self) -> Figures {
@@ -385,7 +383,7 @@ impl Feed {
                 });
                 state = self.lock();
                 if matches!(is_waiting, Ok(true)) {
-                    state.requests.heard(batch, monotonic_now());
+                    state.requests.agent_waits(monotonic_now());
                 } else {
                     connection.note_silence();
                     state.give_up(connection);
@@ -465,7 +463,7 @@ impl State {
         while let Some(batch) = self.requests.next_to_send() {
             let Some(connection) = &self.connection else { return self.requests.read_unsent() };
             let Some(in_job) = connection.name_in_job(batch) else {
-                self.requests.refused(batch, Way::Read);
+                self.requests.read(batch, Way::Read);
                 continue;
             };
             match connection.client().map_err(RequestError::from).and_then(|it| it.request(in_job)) {
@@ -503,7 +501,7 @@ impl State {
         self.epoch_reads.why =
             format!("the agent refused the last of them: {}", Explained(refusal));
         match refusal {
-            Refusal::Unreadable(..) => self.requests.refused(batch, Way::Refused(refusal)),
+            Refusal::Unreadable(..) => self.requests.read(batch, Way::Refused(refusal)),
             Refusal::TooManySkipped { .. } => {
                 let message = Explained(refusal).to_string();
                 self.requests.answer(batch, Err(Failure::new(Code::DataLoss, message)));
@@ -512,7 +510,7 @@ impl State {
                 let message = format!("agent and client disagree: {}", Explained(refusal));
                 self.requests.answer(batch, Err(Failure::new(Code::Internal, message)));
             }
-            _ => self.requests.refused(batch, Way::Read),
+            _ => self.requests.read(batch, Way::Read),
         }
     }
 

@@ -13,13 +13,6 @@ pub(super) struct EpochReads {
     pub(super) why: String,
 }
 
-/// The warnings about an epoch.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Said {
-    pub(super) direct: Option<String>,
-    pub(super) skipped: Option<String>,
-}
-
 impl EpochReads {
     /// Notes a batch that the pipeline takes; the last one of an epoch ends it. An epoch that was left early
     /// ends with the first batch of another one, without a warning.
@@ -28,7 +21,7 @@ impl EpochReads {
         batch: BatchId,
         is_last: bool,
         (direct, skipped): (bool, u32),
-    ) -> Option<Said> {
+    ) -> Vec<String> {
         let Epoch(epoch) = batch.epoch;
         let why = std::mem::take(&mut self.why);
         if epoch != self.epoch {
@@ -39,17 +32,16 @@ impl EpochReads {
         self.skipped += u64::from(skipped);
         if !is_last {
             self.why = why;
-            return None;
+            return Vec::new();
         }
         let Self { batches, direct, skipped, .. } = *self;
-        let said = Said {
-            direct: direct_reads_warning(epoch, batches, direct, &why),
-            skipped: (skipped > 0).then(|| {
-                format!("on_error is skip: {skipped} samples were left out in epoch {epoch}")
-            }),
-        };
+        let skipped = (skipped > 0).then(|| {
+            format!("on_error is skip: {skipped} samples were left out in epoch {epoch}")
+        });
+        let said = direct_reads_warning(epoch, batches, direct, &why).into_iter().chain(skipped);
+        let said = said.collect();
         *self = Self { epoch, why, ..Self::default() };
-        Some(said)
+        said
     }
 }
 
@@ -67,16 +59,16 @@ mod tests {
     fn the_last_batch_of_an_epoch_says_how_many_were_read_directly_and_why() {
         let mut reads = EpochReads::default();
         for step in 0..3 {
-            assert_eq!(reads.taken(batch(0, step), false, (step > 0, 0)), None);
+            assert!(reads.taken(batch(0, step), false, (step > 0, 0)).is_empty());
         }
         reads.why = "the agent is gone".into();
-        let said = reads.taken(batch(0, 3), true, (true, 2)).unwrap();
-        let direct = said.direct.unwrap();
+        let said = reads.taken(batch(0, 3), true, (true, 2));
+        let [direct, skipped] = &said[..] else { panic!("{said:?}") };
         assert!(direct.contains("3 of 4 batches of epoch 0 (75%)"), "{direct}");
         assert!(direct.ends_with("slower: the agent is gone"), "{direct}");
-        assert!(said.skipped.unwrap().contains("2 samples were left out in epoch 0"));
-        assert_eq!(reads.taken(batch(1, 0), false, (true, 0)), None);
+        assert!(skipped.contains("2 samples were left out in epoch 0"), "{skipped}");
+        assert!(reads.taken(batch(1, 0), false, (true, 0)).is_empty());
         let quiet = reads.taken(batch(2, 3), true, (false, 0));
-        assert_eq!(quiet, Some(Said { direct: None, skipped: None }), "epoch 1 was left early");
+        assert!(quiet.is_empty(), "epoch 1 was left early");
     }
 }

@@ -1,6 +1,6 @@
 //! The batches that calls wait for, and how each is to come.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tierfeed_core::{id::BatchId, session::Refusal, units::Nanoseconds};
 
@@ -10,8 +10,8 @@ use crate::{batch::Answer, c_api::Failure};
 #[derive(Default)]
 pub(super) struct Requests {
     wanted: BTreeMap<BatchId, Wanted>,
-    /// In flight, but read instead: the answer goes back when it comes.
-    abandoned: BTreeSet<BatchId>,
+    /// The requests to the agent, whose answers are handed out as they come.
+    sent: tierfeed_client::Requests<BatchId, ()>,
     /// When the agent answered last.
     heard: Nanoseconds,
 }
@@ -27,8 +27,7 @@ struct Wanted {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    Unsent,
-    InFlight,
+    FromAgent,
     /// It has to be read from the cold store.
     Read,
     /// The agent could not hand over a sample: the agent, or one more attempt, says why.
@@ -38,9 +37,8 @@ pub(super) enum Way {
 
 impl Requests {
     pub(super) fn enter(&mut self, batch: BatchId, now: Nanoseconds) {
-        let is_in_flight = !self.wanted.contains_key(&batch) && self.abandoned.remove(&batch);
-        let way = if is_in_flight { Way::InFlight } else { Way::Unsent };
-        let first = Wanted { calls: 0, since: now, way, answer: None };
+        self.sent.want(batch);
+        let first = Wanted { calls: 0, since: now, way: Way::FromAgent, answer: None };
         self.wanted.entry(batch).or_insert(first).calls += 1;
     }
 
@@ -68,55 +66,54 @@ impl Requests {
 
     /// Notes the answer of the agent, which may come when no call waits for it any more.
     pub(super) fn heard(&mut self, batch: BatchId, now: Nanoseconds) {
-        self.abandoned.remove(&batch);
+        self.sent.end(batch);
+        self.agent_waits(now);
+    }
+
+    /// Notes that the agent lives, and answers later.
+    pub(super) fn agent_waits(&mut self, now: Nanoseconds) {
         self.heard = now;
     }
 
     pub(super) fn next_to_send(&self) -> Option<BatchId> {
-        self.open().find(|(_, it)| it.way == Way::Unsent).map(|(batch, _)| *batch)
+        self.open().find(|(batch, _)| !self.sent.is_known(**batch)).map(|(batch, _)| *batch)
     }
 
     pub(super) fn sent(&mut self, batch: BatchId, now: Nanoseconds) {
-        self.set(batch, Way::InFlight);
+        self.sent.sent(batch);
         if let Some(wanted) = self.wanted.get_mut(&batch) {
             wanted.since = now;
         }
     }
 
     pub(super) fn is_any_in_flight(&self) -> bool {
-        !self.abandoned.is_empty() || self.open().any(|(_, it)| it.way == Way::InFlight)
+        !self.sent.is_empty()
     }
 
     /// The batch that the agent owes for the longest time, and the time for which it has answered nothing
     /// since that was requested.
     pub(super) fn silent_for(&self, now: Nanoseconds) -> Option<(BatchId, Nanoseconds)> {
-        let in_flight = self.open().filter(|(_, it)| it.way == Way::InFlight);
+        let in_flight = self.open().filter(|(batch, _)| self.sent.is_in_flight(**batch));
         let (batch, oldest) = in_flight.min_by_key(|(_, it)| it.since)?;
         Some((*batch, Nanoseconds(now.0.saturating_sub(oldest.since.max(self.heard).0))))
     }
 
-    pub(super) fn refused(&mut self, batch: BatchId, way: Way) {
-        self.abandoned.remove(&batch);
-        self.set(batch, way);
-    }
-
     /// Lets a batch be read because the agent does not answer; the answer may still come.
     pub(super) fn abandon(&mut self, batch: BatchId) {
-        self.abandoned.insert(batch);
-        self.set(batch, Way::Read);
+        self.sent.abandon(batch);
+        self.read(batch, Way::Read);
     }
 
     pub(super) fn read_unsent(&mut self) {
-        let unsent = self.wanted.values_mut().filter(|it| it.way == Way::Unsent);
-        unsent.for_each(|it| it.way = Way::Read);
+        while let Some(batch) = self.next_to_send() {
+            self.read(batch, Way::Read);
+        }
     }
 
     /// Lets all batches without an answer be read, because no answer will come any more.
     pub(super) fn read_all(&mut self) {
-        self.abandoned.clear();
-        let open = self.wanted.values_mut();
-        let open = open.filter(|it| matches!(it.way, Way::Unsent | Way::InFlight));
-        open.for_each(|it| it.way = Way::Read);
+        self.sent = tierfeed_client::Requests::default();
+        self.read_unsent();
     }
 
     /// Returns the refusal of the agent, if it could not read a sample.
@@ -133,14 +130,16 @@ impl Requests {
         wanted.is_some_and(|it| matches!(it.way, Way::Read | Way::Refused(_)))
     }
 
-    fn open(&self) -> impl Iterator<Item = (&BatchId, &Wanted)> {
-        self.wanted.iter().filter(|(_, it)| it.answer.is_none())
-    }
-
-    fn set(&mut self, batch: BatchId, way: Way) {
+    /// A batch does not come from the agent, unless a call reads it already.
+    pub(super) fn read(&mut self, batch: BatchId, way: Way) {
         if let Some(wanted) = self.wanted.get_mut(&batch).filter(|it| it.way != Way::Reading) {
             wanted.way = way;
         }
+    }
+
+    /// What no call reads, and what has no answer.
+    fn open(&self) -> impl Iterator<Item = (&BatchId, &Wanted)> {
+        self.wanted.iter().filter(|(_, it)| it.answer.is_none() && it.way == Way::FromAgent)
     }
 }
 
@@ -176,6 +175,7 @@ mod tests {
         assert_eq!(requests.next_to_send(), Some(batch(0)));
         requests.sent(batch(0), NOW);
         assert!(requests.next_to_send().is_none() && requests.take(batch(0)).is_none());
+        requests.heard(batch(0), NOW);
         requests.answer(batch(0), answer(7));
         assert_eq!(ticket(requests.take(batch(0))), Some(7));
         assert_eq!(ticket(requests.take(batch(0))), Some(7));

@@ -368,7 +368,7 @@ fn an_agent_is_given_up_after_its_silence_unless_it_says_that_it_waits_for_its_s
     feed.lock().requests.sent(batch(0, 1), Nanoseconds(0));
     let lose_patience = |reasons: &[&str]| {
         // It was silent since the host has started.
-        feed.lock().requests.heard(batch(0, 1), Nanoseconds(0));
+        feed.lock().requests.agent_waits(Nanoseconds(0));
         thread::scope(|scope| {
             let call = scope.spawn(|| drop(feed.lose_patience(feed.lock(), &connection)));
             let event = agent.event();
