@@ -45,7 +45,8 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     /// Before the first failure.
-    pub(crate) const NONE: Self = Self { within: FIRST_WITHIN, pause: PAUSE, not_before: Nanoseconds(0) };
+    pub(crate) const NONE: Self =
+        Self { within: FIRST_WITHIN, pause: PAUSE, not_before: Nanoseconds(0) };
 
     /// How long the next attempt may take; `None` if it is not due.
     pub(crate) fn due(&self, now: Nanoseconds) -> Option<Duration> {

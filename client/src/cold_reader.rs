@@ -32,6 +32,8 @@ use tierfeed_transform::{
     worker_process::Program,
 };
 
+use crate::left_out::{LeftOut, TooManyLeftOut};
+
 /// Files with many samples that stay open between reads.
 const FILES_MAX: usize = 64;
 
@@ -46,6 +48,7 @@ pub struct ColdReader {
     /// Makes rows of the samples; `None` if they come as they are stored.
     workers: Option<BlockingWorkers>,
     on_error: OnError,
+    left_out: Mutex<LeftOut>,
     /// Emulates a slower cold store.
     throttle: Option<Mutex<Throttle>>,
     /// The state of the store for which reads wait.
@@ -71,25 +74,13 @@ pub trait Caller {
     /// The reason for which it does not wait any more.
     type Stop;
 
-    /// Asked before each read, and every 100 ms of a wait.
-    ///
-    /// # Errors
-    ///
-    /// The caller does not wait any more.
+    /// Asked before each read, and every 100 ms of a wait. An error ends the wait, as one of the others does.
     fn check(&mut self) -> Result<(), Self::Stop>;
 
     /// The store cannot be read, and the read waits for it; called at once, then once a minute.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::check`].
     fn outage_begun(&mut self, why: &str) -> Result<(), Self::Stop>;
 
     /// The store can be read again.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::check`].
     fn outage_ended(&mut self, lasted: Nanoseconds) -> Result<(), Self::Stop>;
 }
 
@@ -132,11 +123,7 @@ pub enum OpenError {
 
 impl ColdReader {
     /// Opens a dataset of a briefing. `exe` is the `tierfeed` program, which reads a bucket and transforms; no
-    /// process is started before the first read.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError::IndexedAgain`] if the index is not that of the job.
+    /// process is started before the first read. An error if the index is not that of the job.
     pub fn open(
         briefing: &Briefing,
         dataset: NamedDataset,
@@ -170,34 +157,44 @@ impl ColdReader {
             .transform(briefing)
             .map(|steps| BlockingWorkers::new(Program::tierfeed(exe), steps, seed));
         let outage = Mutex::new(Outage::new(briefing.patience()));
-        Ok(Self { index, source, workers, on_error: briefing.on_error, throttle, outage })
+        let (on_error, order) = (briefing.on_error, dataset.order());
+        let most = on_error.skipped_most(order.samples, order.world.ranks());
+        let left_out = Mutex::new(LeftOut::with_most(most));
+        Ok(Self { index, source, workers, on_error, left_out, throttle, outage })
     }
 
-    #[must_use]
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// How many of the `samples` of a dataset each of `ranks` may go without in an epoch; one more ends the training.
-    pub fn skipped_most(&self, samples: u32, ranks: u32) -> u32 {
-        self.on_error.skipped_most(samples, ranks)
+    /// Counts a sample that training goes on without in an epoch, and returns the warning of it if it is one of the
+    /// first. An error if the job does not go without so many.
+    pub fn leave_out(
+        &self,
+        epoch: Epoch,
+        sample: SampleId,
+        reason: impl Fn() -> String,
+    ) -> Result<Option<String>, TooManyLeftOut> {
+        let left_out = || self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = left_out().add(epoch, sample, &reason)?;
+        Ok(said.map(|said| {
+            let (SampleId(id), object) = (sample, self.index.object_name(sample));
+            format!("on_error is skip: sample {id}, {object}, is left out ({}){said}", reason())
+        }))
     }
 
     /// The length of a row; `None` without a transform.
-    #[must_use]
     pub fn row_len(&self) -> Option<Bytes> {
         self.workers.as_ref().map(|workers| Bytes(workers.row_len()))
     }
 
     /// The length of a sample in a batch.
-    #[must_use]
     pub fn len_of(&self, sample: SampleId) -> Bytes {
         self.row_len().unwrap_or_else(|| self.index.size(sample))
     }
 
     /// Does not wait: while another thread reads, or the call that a signal handler interrupts, this one gets a
     /// process of its own.
-    #[must_use]
     pub fn reading(&self) -> Reading<'_> {
         match &self.source {
             Source::Files(files) => Reading::Files(files),
@@ -212,11 +209,8 @@ impl ColdReader {
     }
 
     /// Reads the first of `samples` into `target`, as a row if the job has a transform; a process may read the
-    /// others ahead. `stored` gets the bytes of which a row is made.
-    ///
-    /// # Errors
-    ///
-    /// [`Stop::LeftOut`] or [`Stop::Unreadable`] if the sample cannot be read, and waiting does not help.
+    /// others ahead. `stored` gets the bytes of which a row is made. [`Stop::LeftOut`] or [`Stop::Unreadable`] if the
+    /// sample cannot be read, and waiting does not help.
     pub fn read<C: Caller>(
         &self,
         reading: &mut Reading<'_>,
@@ -244,7 +238,9 @@ impl ColdReader {
             wait_until(deadline, caller).map_err(Stop::Interrupted)?;
         }
         outcome.map_err(|stop| match (stop, self.on_error) {
-            (Stop::Unreadable(it), OnError::Skip(_)) if it.fault.is_of_sample() => Stop::LeftOut(it),
+            (Stop::Unreadable(it), OnError::Skip(_)) if it.fault.is_of_sample() => {
+                Stop::LeftOut(it)
+            }
             (stop, _) => stop,
         })
     }

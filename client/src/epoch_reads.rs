@@ -32,7 +32,9 @@ mod tests {
 
     #[test]
     fn what_is_less_than_a_hundredth_is_not_worth_a_word() {
-        for (batches, direct, is_told) in [(0, 0, false), (13, 0, false), (1000, 9, false), (1000, 10, true)] {
+        for (batches, direct, is_told) in
+            [(0, 0, false), (13, 0, false), (1000, 9, false), (1000, 10, true)]
+        {
             assert_eq!(direct_reads_warning(0, batches, direct, "").is_some(), is_told);
         }
     }

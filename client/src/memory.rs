@@ -1,15 +1,16 @@
-//! The memory behind the views of one batch: a part of the agent's staging memory, or pages of this process.
+//! The memory behind views: the part of the agent's staging memory that a batch takes, a chunk that the agent lends, or
+//! pages of this process.
 //!
-//! All views share one [`Memory`]. When the last one is dropped, on any thread, a lease goes back to the agent, and
-//! private pages are unmapped; nothing waits.
+//! All views share one [`Memory`]. When the last one is dropped, on any thread, a lease or loan goes back to the agent,
+//! and private pages are unmapped; nothing waits.
 
 use std::{io, sync::Arc};
 
 use memmap2::{MmapMut, MmapRaw};
 use tierfeed_core::units::Bytes;
-use tierfeed_numa_memory::View;
+use tierfeed_numa_memory::{Mapping, View};
 
-use crate::connection::Lease;
+use crate::{connection::Lease, loan::Loan};
 
 /// Bytes that stay at one address for as long as this value lives.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ enum Kind {
     Private(MmapRaw),
     /// Fields drop in order: the lease goes back first, and the mapping may be the last reference to the arena.
     Leased { lease: Lease, arena: Arc<View>, start: usize, len: usize },
+    /// Unmapped first, then given back.
+    Lent { chunk: View, _loan: Arc<Loan> },
 }
 
 impl Memory {
@@ -33,22 +36,20 @@ impl Memory {
         Self { kind: Kind::Leased { lease, arena, start, len } }
     }
 
-    /// `None` for pages of this process.
-    pub fn lease(&self) -> Option<&Lease> {
-        match &self.kind {
-            Kind::Private(_) => None,
-            Kind::Leased { lease, .. } => Some(lease),
-        }
+    /// A chunk that the agent lends.
+    pub fn lent(chunk: View, loan: &Arc<Loan>) -> Self {
+        Self { kind: Kind::Lent { chunk, _loan: Arc::clone(loan) } }
     }
 
-    /// Copies leased bytes from `offset` on.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::Unsupported`] for pages of this process, and an error if the range ends outside.
+    /// `None` for memory that is no batch of the agent.
+    pub fn lease(&self) -> Option<&Lease> {
+        if let Kind::Leased { lease, .. } = &self.kind { Some(lease) } else { None }
+    }
+
+    /// Copies leased bytes from `offset` on; an error if the range ends outside, or the memory is not leased.
     pub fn read(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
         match &self.kind {
-            Kind::Private(_) => Err(io::ErrorKind::Unsupported.into()),
+            Kind::Private(_) | Kind::Lent { .. } => Err(io::ErrorKind::Unsupported.into()),
             Kind::Leased { arena, start, .. } => {
                 let at = Bytes(start.saturating_add(offset) as u64);
                 arena.read(at, target).map_err(io::Error::other)
@@ -60,10 +61,8 @@ impl Memory {
     pub fn base(&self) -> *mut u8 {
         match &self.kind {
             Kind::Private(pages) => pages.as_mut_ptr(),
-            Kind::Leased { arena, start, .. } => {
-                let first = arena.as_ptr_range(Bytes(0), arena.len());
-                first.expect("a mapping contains itself").wrapping_add(*start)
-            }
+            Kind::Leased { arena, start, .. } => first_byte(arena).wrapping_add(*start),
+            Kind::Lent { chunk, .. } => first_byte(chunk),
         }
     }
 
@@ -71,6 +70,7 @@ impl Memory {
         match &self.kind {
             Kind::Private(pages) => pages.len(),
             Kind::Leased { len, .. } => *len,
+            Kind::Lent { chunk, .. } => to_usize(chunk.len()),
         }
     }
 
@@ -96,10 +96,6 @@ pub struct PrivatePages {
 
 impl PrivatePages {
     /// Maps `len` bytes, at least one.
-    ///
-    /// # Errors
-    ///
-    /// There is no memory.
     pub fn map(len: Bytes) -> io::Result<Self> {
         MmapMut::map_anon(to_usize(len).max(1)).map(|pages| Self { pages })
     }
@@ -114,6 +110,10 @@ impl PrivatePages {
     pub fn into_memory(self) -> Memory {
         Memory { kind: Kind::Private(self.pages.into()) }
     }
+}
+
+pub fn first_byte(mapping: &Mapping) -> *mut u8 {
+    mapping.as_ptr_range(Bytes(0), mapping.len()).expect("a mapping contains itself")
 }
 
 /// An address space has fewer bytes than `usize::MAX`, so no index is cut.

@@ -44,9 +44,13 @@ pub enum AfterSilence {
     Ask,
 }
 
-impl Patience {
-    pub const DEFAULT: Self = Self::with_silence(SILENCE_MAX);
+impl Default for Patience {
+    fn default() -> Self {
+        Self::with_silence(SILENCE_MAX)
+    }
+}
 
+impl Patience {
     pub const fn with_silence(silence: Nanoseconds) -> Self {
         Self { silence, out_of_turn: OUT_OF_TURN }
     }
@@ -87,7 +91,7 @@ mod tests {
 
     #[test]
     fn an_agent_is_asked_after_its_silence_and_a_trainer_that_holds_all_reads_before() {
-        let mut patience = Patience::DEFAULT;
+        let mut patience = Patience::default();
         for (silent, holding, expected) in [
             (59, NOTHING, AfterSilence::Wait),
             (60, NOTHING, AfterSilence::Ask),
@@ -96,13 +100,17 @@ mod tests {
             (60, ALL, AfterSilence::Read),
             (1, Holding { all: true, later: true }, AfterSilence::GiveBackLater),
         ] {
-            assert_eq!(patience.after(seconds(silent), holding), expected, "{silent} s, {holding:?}");
+            assert_eq!(
+                patience.after(seconds(silent), holding),
+                expected,
+                "{silent} s, {holding:?}"
+            );
         }
     }
 
     #[test]
     fn later_batches_give_up_their_room_after_a_time_that_doubles() {
-        let mut patience = Patience::DEFAULT;
+        let mut patience = Patience::default();
         for limit in [1, 2, 4, 8, 16, 16] {
             assert_eq!(patience.limit(LATER), seconds(limit));
             assert_eq!(patience.after(Nanoseconds(limit * SECOND - 1), LATER), AfterSilence::Wait);

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use tierfeed_client::{Connection, Memory, to_usize};
+use tierfeed_client::{Connection, Memory, first_byte, to_usize};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, SampleId, Step},
     session::Wait,
@@ -23,7 +23,6 @@ use crate::{
     refused::Refused,
     requests::{EpochStep, Requests, Table},
     tallies::Tally,
-    view_memory::{ViewMemory, first},
 };
 
 /// More than an agent takes to copy 4 bytes for each sample of an epoch.
@@ -106,9 +105,7 @@ impl AgentConnection {
     fn note(&self, py: Python<'_>, reply: Reply) -> PyResult<()> {
         let (id, answer) = match reply {
             Reply::Batch(leased) => (leased.id, Py::new(py, self.batch(leased))?.into_any()),
-            Reply::Refused { batch, refusal } => {
-                (batch, Py::new(py, Refused(refusal))?.into_any())
-            }
+            Reply::Refused { batch, refusal } => (batch, Py::new(py, Refused(refusal))?.into_any()),
         };
         self.requests.get().answer((id.epoch.0, id.step.0), answer);
         Ok(())
@@ -117,8 +114,7 @@ impl AgentConnection {
     fn batch(&self, leased: LeasedBatch) -> Batch {
         let lease = self.connection.lease(&leased);
         let LeasedBatch { id, arena, offset, len, rows, .. } = leased;
-        let memory = ViewMemory::Batch(Memory::leased(lease, arena, offset, len));
-        Batch::new(id, rows, Origin::Agent, memory)
+        Batch::new(id, rows, Origin::Agent, Memory::leased(lease, arena, offset, len))
     }
 
     fn id(&self, (epoch, step): EpochStep) -> BatchId {
@@ -218,7 +214,7 @@ impl AgentConnection {
     fn arena(&self) -> PyResult<(usize, usize)> {
         let client = self.client()?;
         let arena = client.arena();
-        Ok((first(arena).addr(), to_usize(arena.len())))
+        Ok((first_byte(arena).addr(), to_usize(arena.len())))
     }
 
     /// How to read without the agent, as JSON for `ColdReader.of_briefing`.

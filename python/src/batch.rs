@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -9,20 +10,20 @@ use pyo3::{
     exceptions::{PyIndexError, PyValueError},
     prelude::*,
 };
-use tierfeed_client::{PrivatePages, to_usize};
+use tierfeed_client::{Memory, PrivatePages, to_usize};
 use tierfeed_core::{
     batch::{SAMPLE_ALIGN, Stored},
-    id::BatchId,
+    id::{BatchId, TierId},
     session::Wait,
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_handoff::Row;
+use tierfeed_numa_memory::ReadView;
 
 use crate::{
     errors,
     sample::Sample,
-    view::{Slice, View},
-    view_memory::{InPlace, ViewMemory},
+    view::{InPlace, Slice, View},
 };
 
 const UNLABELLED: i64 = -1;
@@ -39,7 +40,7 @@ pub(crate) struct Batch {
     skip_reasons: BTreeMap<u32, String>,
     origin: Origin,
     /// `None` once the batch was released.
-    memory: Mutex<Option<Arc<ViewMemory>>>,
+    memory: Mutex<Option<Arc<Memory>>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +66,7 @@ impl Batch {
         id: BatchId,
         rows: impl IntoIterator<Item = Row>,
         origin: Origin,
-        memory: ViewMemory,
+        memory: Memory,
     ) -> Self {
         let (mut present, mut skipped) = (Vec::new(), Vec::new());
         let align = to_usize(Bytes(SAMPLE_ALIGN));
@@ -105,7 +106,7 @@ impl Batch {
     }
 
     /// An error once the batch was released.
-    fn shared_memory(&self) -> PyResult<Arc<ViewMemory>> {
+    fn shared_memory(&self) -> PyResult<Arc<Memory>> {
         // A poisoned lock guards a plain value, which is whole at any time.
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.as_ref().map(Arc::clone).ok_or_else(|| {
@@ -114,13 +115,14 @@ impl Batch {
     }
 
     /// The samples in place; none once the batch was copied.
-    fn in_place<'a>(&'a self, memory: &'a ViewMemory) -> impl Iterator<Item = InPlace> + 'a {
+    fn in_place<'a>(&'a self, memory: &'a Memory) -> impl Iterator<Item = InPlace> + 'a {
         let in_place = self.rows.iter().filter_map(|row| row.in_place);
-        in_place.filter(|sample| memory.shared_tier(sample.tier).is_some())
+        in_place.filter(|sample| shared_tier(memory, sample.tier).is_some())
     }
 
-    fn slice(&self, memory: Arc<ViewMemory>, row: &Present) -> PyResult<Slice> {
-        let in_tier = row.in_place.and_then(|it| Some((memory.shared_tier(it.tier).cloned()?, it)));
+    fn slice(&self, memory: Arc<Memory>, row: &Present) -> PyResult<Slice> {
+        let in_tier =
+            row.in_place.and_then(|it| Some((shared_tier(&memory, it.tier).cloned()?, it)));
         let slice = match in_tier {
             Some((tier, sample)) => Slice::in_place(memory, tier, sample),
             None => Slice::row(memory, row.offset, row.len),
@@ -130,7 +132,7 @@ impl Batch {
 
     /// A copy of all samples, which have one length, as rows in pages of this process, and the distance
     /// between rows.
-    fn gathered(&self, memory: &Arc<ViewMemory>) -> PyResult<(ViewMemory, usize)> {
+    fn gathered(&self, memory: &Arc<Memory>) -> PyResult<(Memory, usize)> {
         let first = self.rows[0];
         let align = to_usize(Bytes(SAMPLE_ALIGN));
         let pitch = first.len.max(1).next_multiple_of(align);
@@ -141,7 +143,7 @@ impl Batch {
             let target = pages.range(Bytes((at * pitch) as u64), Bytes(row.len as u64));
             slice.copy_to(target).map_err(|error| errors::no_memory(len, &error))?;
         }
-        Ok((ViewMemory::Batch(pages.into_memory()), pitch))
+        Ok((pages.into_memory(), pitch))
     }
 
     /// Whether there are samples, and all of one length.
@@ -161,6 +163,28 @@ impl Batch {
         });
         is_even.then_some(pitch)
     }
+}
+
+/// The memory of a tier that the agent shares, where samples of a leased batch may lie.
+fn shared_tier(memory: &Memory, tier: TierId) -> Option<&Arc<ReadView>> {
+    memory.lease()?.shared_tier(tier)
+}
+
+/// A copy in pages of this process, with the samples in place behind the others, each at its `offset_in_copy`.
+/// `None` for memory that is not leased.
+fn copied(memory: &Memory, in_place: &[InPlace]) -> io::Result<Option<Memory>> {
+    let Some(lease) = memory.lease() else { return Ok(None) };
+    let len = Bytes(memory.len() as u64);
+    let ends = in_place.iter().map(|it| it.offset_in_copy.saturating_add(it.len) as u64);
+    let mut pages = PrivatePages::map(Bytes(ends.fold(len.0, u64::max)))?;
+    memory.read(0, pages.range(Bytes(0), len))?;
+    for it in in_place {
+        let target = pages.range(Bytes(it.offset_in_copy as u64), Bytes(it.len as u64));
+        let tier = lease.shared_tier(it.tier).ok_or(io::ErrorKind::NotFound)?;
+        tier.read(Bytes(it.offset as u64), target).map_err(io::Error::other)?;
+    }
+    lease.note_copied();
+    Ok(Some(pages.into_memory()))
 }
 
 #[pymethods]
@@ -279,7 +303,9 @@ impl Batch {
     /// `time.monotonic_ns()` says. Returns how many samples are missing.
     fn delivered(&self, since_ns: u64, until_ns: u64) -> PyResult<usize> {
         let wait = Wait { since: Nanoseconds(since_ns), until: Nanoseconds(until_ns) };
-        self.shared_memory()?.deliver(wait);
+        if let Some(lease) = self.shared_memory()?.lease() {
+            lease.deliver(wait);
+        }
         Ok(self.skipped.len())
     }
 
@@ -289,7 +315,7 @@ impl Batch {
     fn detach(&self, py: Python<'_>) -> PyResult<bool> {
         let memory = self.shared_memory()?;
         let in_place: Vec<_> = self.in_place(&memory).collect();
-        let Some(copy) = py.detach(|| memory.copied(&in_place))? else { return Ok(false) };
+        let Some(copy) = py.detach(|| copied(&memory, &in_place))? else { return Ok(false) };
         let mut place = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let before = place.replace(Arc::new(copy));
         // Not under the lock: giving memory back is a system call.

@@ -21,7 +21,6 @@ use crate::{
     clock::SignalPoll,
     errors,
     order::Order,
-    view_memory::ViewMemory,
 };
 
 const UNTRANSFORMABLE: &str = Fault::Untransformable.name();
@@ -143,10 +142,21 @@ impl ColdReader {
         })
     }
 
-    /// How many of the `samples` of a dataset each of `ranks` may go without in an epoch; one more ends the
-    /// training. 0 where the job leaves out none.
-    fn skipped_most(&self, samples: u32, ranks: u32) -> u32 {
-        self.reader.skipped_most(samples, ranks)
+    /// Counts a sample that training goes on without in an epoch; a warning if it is one of the first. Raises
+    /// `SampleError` if the job does not go without so many.
+    fn leave_out(
+        &self,
+        py: Python<'_>,
+        epoch: u32,
+        sample: u32,
+        reason: &str,
+    ) -> PyResult<Option<String>> {
+        let left_out =
+            self.reader.leave_out(Epoch(epoch), self.known(sample)?, || reason.to_owned());
+        left_out.or_else(|error| {
+            let error = self.sample_error(py, sample, "too-many-skipped", &error.to_string())?;
+            Err(PyErr::from_value(error.into_bound(py)))
+        })
     }
 
     /// The classes in the order of their labels, decoded as paths are.
@@ -162,18 +172,16 @@ impl ColdReader {
 
     /// The exception for a sample that the agent could not hand over, for the reason of that name; `message` says
     /// more of it.
-    #[pyo3(signature = (sample, reason, message=None))]
     fn sample_error(
         &self,
         py: Python<'_>,
         sample: u32,
         reason: &str,
-        message: Option<&str>,
+        message: &str,
     ) -> PyResult<Py<PyAny>> {
         let object = self.object(sample)?;
         let what = if reason == UNTRANSFORMABLE { "transform" } else { "read" };
-        let why = message.unwrap_or(reason);
-        let message = format!("cannot {what} sample {sample}, {object}: {why}");
+        let message = format!("cannot {what} sample {sample}, {object}: {message}");
         let error = errors::unreadable(py, sample, &object, reason, None, message);
         Ok(error.into_value(py).into_any())
     }
@@ -225,7 +233,7 @@ impl ColdReader {
             shared_tier: None,
             stored: entry.stored,
         });
-        let batch = Batch::new(id, rows, Origin::Direct, ViewMemory::Batch(memory.into_memory()));
+        let batch = Batch::new(id, rows, Origin::Direct, memory.into_memory());
         Ok(batch.with_skip_reasons(skip_reasons))
     }
 }

@@ -10,14 +10,13 @@ use std::{
 };
 
 use pyo3::{exceptions::PyValueError, prelude::*};
+use tierfeed_client::{Loan, Memory};
 use tierfeed_core::units::Bytes;
 use tierfeed_handoff::{self as handoff, MemoryClient};
 
 use crate::{
-    chunk::{Chunk, Loan},
     errors,
     view::{Slice, View},
-    view_memory::ViewMemory,
 };
 
 /// Pages are touched before memory is granted: about 1 s for 4 GiB on slow memory.
@@ -26,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Chunks of memory that the agent lends.
 #[pyclass(frozen, module = "tierfeed._native")]
 pub(crate) struct Grant {
-    chunks: Mutex<Option<Vec<Arc<Chunk>>>>,
+    chunks: Mutex<Option<Vec<Arc<Memory>>>>,
 }
 
 #[pymethods]
@@ -42,7 +41,7 @@ impl Grant {
             .map_err(|error| errors::control(&error))?;
         let handoff::Grant { id, chunks } = grant;
         let loan = Arc::new(Loan::new(client, id));
-        let chunk = |memory| Arc::new(Chunk::new(memory, &loan));
+        let chunk = |memory| Arc::new(Memory::lent(memory, &loan));
         Ok(Self { chunks: Mutex::new(Some(chunks.into_iter().map(chunk).collect())) })
     }
 
@@ -62,10 +61,8 @@ impl Grant {
     }
 }
 
-fn view_of(py: Python<'_>, chunk: &Arc<Chunk>) -> PyResult<Py<View>> {
-    let memory = Arc::new(ViewMemory::Lent(Arc::clone(chunk)));
-    let len = memory.len();
-    let slice = Slice::row(memory, 0, len).ok_or_else(errors::chunk_outside)?;
+fn view_of(py: Python<'_>, chunk: &Arc<Memory>) -> PyResult<Py<View>> {
+    let slice = Slice::row(Arc::clone(chunk), 0, chunk.len()).ok_or_else(errors::chunk_outside)?;
     Py::new(py, View::new(slice))
 }
 

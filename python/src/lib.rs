@@ -8,11 +8,9 @@
 
 #![deny(unsafe_code)]
 
-mod chunk;
 mod clock;
 mod errors;
 mod grant;
-mod view_memory;
 
 #[expect(unsafe_code, reason = "the buffer protocol and DLPack hand out raw addresses")]
 mod view;

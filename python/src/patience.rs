@@ -29,7 +29,7 @@ impl Patience {
             Nanoseconds(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
         };
         let given = silence_s.map(|it| tierfeed_client::Patience::with_silence(nanoseconds(it)));
-        Self(Mutex::new(given.unwrap_or(tierfeed_client::Patience::DEFAULT)))
+        Self(Mutex::new(given.unwrap_or_default()))
     }
 
     /// How long to wait for an answer, by whether training holds as many batches as the agent stages, and

@@ -2,12 +2,26 @@
 
 use pyo3::prelude::*;
 use tierfeed_client::final_sample;
-use tierfeed_core::{id::SampleId, session::Refusal};
+use tierfeed_core::{
+    id::SampleId,
+    session::{Fault, Refusal},
+};
 use tierfeed_handoff::Explained;
 
 /// The agent's answer to a request that it does not fulfil.
 #[pyclass(frozen, module = "tierfeed._native")]
 pub(crate) struct Refused(pub(crate) Refusal);
+
+impl Refused {
+    fn bad_sample(&self) -> Option<(SampleId, Fault)> {
+        match self.0 {
+            Refusal::Unreadable(sample, fault) | Refusal::TooManySkipped { sample, fault, .. } => {
+                Some((sample, fault))
+            }
+            _ => None,
+        }
+    }
+}
 
 #[pymethods]
 impl Refused {
@@ -32,22 +46,13 @@ impl Refused {
     /// The sample that could not be read, or is one too many of those.
     #[getter]
     fn sample(&self) -> Option<u32> {
-        match self.0 {
-            Refusal::Unreadable(SampleId(sample), _)
-            | Refusal::TooManySkipped { sample: SampleId(sample), .. } => Some(sample),
-            _ => None,
-        }
+        self.bad_sample().map(|(sample, _)| sample.0)
     }
 
     /// Why that sample could not be read.
     #[getter]
     fn fault(&self) -> Option<&'static str> {
-        match self.0 {
-            Refusal::Unreadable(_, fault) | Refusal::TooManySkipped { fault, .. } => {
-                Some(fault.name())
-            }
-            _ => None,
-        }
+        self.bad_sample().map(|(_, fault)| fault.name())
     }
 
     /// The sample that training does not read itself if the agent says why it failed.

@@ -3,11 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::{intern, prelude::*};
-use tierfeed_core::{
-    id::Epoch,
-    session,
-    units::Nanoseconds,
-};
+use tierfeed_core::{id::Epoch, session, units::Nanoseconds};
 use tierfeed_handoff::monotonic_now;
 
 use crate::batch::Batch;

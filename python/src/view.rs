@@ -2,9 +2,9 @@
 //!
 //! The only file of this crate with unsafe code. Its invariants, which the SAFETY lists cite:
 //!
-//! 1. A slice lies inside its [`ViewMemory`], or inside a shared tier that its `ViewMemory` keeps mapped:
+//! 1. A slice lies inside its [`Memory`], or inside a shared tier that its `Memory` keeps mapped:
 //!    [`Slice::row`], [`Slice::rows`] and [`Slice::in_place`] check it.
-//! 2. That memory stays mapped, at the same address, for as long as an `Arc` of the [`ViewMemory`] lives.
+//! 2. That memory stays mapped, at the same address, for as long as an `Arc` of the [`Memory`] lives.
 //! 3. A slice never changes after it was made, so pointers to its shape live as long as it does.
 //! 4. A slice in place is never exported as writable: a shared tier is mapped for reading.
 
@@ -22,14 +22,11 @@ use dlpark::{
 };
 use pyo3::{exceptions::PyBufferError, ffi, prelude::*, sync::PyOnceLock};
 
-use tierfeed_client::{PrivatePages, to_usize};
-use tierfeed_core::units::Bytes;
+use tierfeed_client::{Memory, PrivatePages, to_usize};
+use tierfeed_core::{id::TierId, units::Bytes};
 use tierfeed_numa_memory::ReadView;
 
-use crate::{
-    errors,
-    view_memory::{InPlace, ViewMemory},
-};
+use crate::errors;
 
 /// Bytes of one batch, as one row or as several of equal length at equal distance.
 ///
@@ -40,10 +37,21 @@ pub(crate) struct View {
     slice: Slice,
 }
 
+/// A sample that is read in place: it lies in memory of a tier that the agent shares, not in its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InPlace {
+    pub(crate) tier: TierId,
+    /// From the start of the tier's shared memory.
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+    /// Where it goes if the batch is copied, from the start of the copy.
+    pub(crate) offset_in_copy: usize,
+}
+
 /// One row of bytes, or several of equal length at equal distance, and the memory that they lie in.
 #[derive(Clone)]
 pub(crate) struct Slice {
-    memory: Arc<ViewMemory>,
+    memory: Arc<Memory>,
     /// The tier that a sample in place lies in; `None` if it lies in `memory`.
     shared_tier: Option<Arc<ReadView>>,
     offset: usize,
@@ -54,7 +62,7 @@ pub(crate) struct Slice {
 
 impl Slice {
     /// `len` bytes from `offset`, or `None` if they are not all inside.
-    pub(crate) fn row(memory: Arc<ViewMemory>, offset: usize, len: usize) -> Option<Self> {
+    pub(crate) fn row(memory: Arc<Memory>, offset: usize, len: usize) -> Option<Self> {
         let shape = [isize::try_from(len).ok()?, 1];
         (offset.checked_add(len)? <= memory.len()).then_some(Self {
             memory,
@@ -68,7 +76,7 @@ impl Slice {
 
     /// `count` rows of `len` bytes, `pitch` bytes from one to the next; `None` if they are not all inside.
     pub(crate) fn rows(
-        memory: Arc<ViewMemory>,
+        memory: Arc<Memory>,
         offset: usize,
         count: usize,
         len: usize,
@@ -83,7 +91,7 @@ impl Slice {
 
     /// A sample in a shared tier that `memory` keeps mapped, or `None` if it is not all inside.
     pub(crate) fn in_place(
-        memory: Arc<ViewMemory>,
+        memory: Arc<Memory>,
         tier: Arc<ReadView>,
         sample: InPlace,
     ) -> Option<Self> {
@@ -131,7 +139,7 @@ impl Slice {
         let failed = |error: io::Error| errors::no_memory(bytes, &error);
         let mut pages = PrivatePages::map(bytes).map_err(failed)?;
         self.copy_to(pages.range(Bytes(0), bytes)).map_err(failed)?;
-        let copy = Self::row(Arc::new(ViewMemory::Batch(pages.into_memory())), 0, len);
+        let copy = Self::row(Arc::new(pages.into_memory()), 0, len);
         copy.ok_or_else(|| PyBufferError::new_err("a copy holds what was copied"))
     }
 
@@ -166,7 +174,7 @@ impl Slice {
         //   invariant 2 keeps it mapped until the consumer calls the deleter.
         // - Metadata: `Fixed::new` copied shape and strides into the header's own allocation.
         // - Flags: none are set; the memory is writable and is not a copy.
-        // - Thread: `ViewMemory` is `Send + Sync` and its drop touches no Python object, so the deleter may
+        // - Thread: `Memory` is `Send + Sync` and its drop touches no Python object, so the deleter may
         //   run on any thread, attached to the interpreter or not.
         Ok(unsafe { header.finish() })
     }

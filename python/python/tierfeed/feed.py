@@ -51,7 +51,7 @@ from tierfeed.arguments import own_arguments, refuse_unknown
 from tierfeed.batches import Batches, EpochStep
 from tierfeed.identity import refuse
 from tierfeed.referrers import referrer_of
-from tierfeed.skipped import Skipped, SkippedSamples
+from tierfeed.skipped import Skipped, SkippedSamples, warn_of_skipped
 
 if TYPE_CHECKING:
     from tierfeed.embedded import EmbeddedAgent
@@ -354,14 +354,9 @@ class Feed:
 
         Raises `SampleError` if they are more than the job says.
         """
-        skipped = self._skipped.add(sample, reason, epoch, self.file_of)
-        most = self._cold_reader().skipped_most(self.samples, self.world)
-        if skipped > most:
-            why = (
-                f"{skipped} samples of this rank's epoch {epoch} cannot be used, and on_error: skip"
-                f" leaves out {most} at most; of the last one: {reason}"
-            )
-            raise self._cold_reader().sample_error(sample, "too-many-skipped", why)
+        self._skipped.add(Skipped(sample, self.file_of(sample), reason))
+        if said := self._cold_reader().leave_out(epoch, sample, reason):
+            warn_of_skipped(said, stacklevel=3)
 
     def _note_unreadable(self, batch: Batch, epoch: int) -> None:
         if not batch.skipped:

@@ -2,20 +2,18 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use tierfeed_client::{
-    Caller, Connection, ReadFault, Stop, StorePatience, final_sample, to_usize,
-};
+use tierfeed_client::{Caller, Connection, ReadFault, Stop, StorePatience, final_sample, to_usize};
 use tierfeed_core::{
     batch::Stored,
-    id::{BatchId, DatasetId, Epoch, Rank, SampleId},
+    id::{BatchId, Epoch, SampleId},
     order::{EpochOrder, Spec},
-    session::{Fault, Refusal, Skipped},
+    session::{Fault, Refusal},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_handoff::{Briefing, Explained, LeasedBatch, NamedDataset, Row as LeasedRow};
+use tierfeed_handoff::{Briefing, LeasedBatch, NamedDataset, Row as LeasedRow};
 use tierfeed_transform::Pipeline;
 
 use crate::{
@@ -25,29 +23,14 @@ use crate::{
     warnings::warn,
 };
 
-/// The numbers of left-out samples of which the user is warned, as in `tierfeed/skipped.py`.
-const WARNED_AT: [u64; 4] = [1, 10, 100, 1_000];
-
-/// A reader reads one dataset for one rank and does not distinguish others.
-const OF_THIS_READER: (Rank, DatasetId) = (Rank(0), DatasetId(0));
-
 pub(crate) struct ColdReader {
     reader: tierfeed_client::ColdReader,
     /// The fields that are handed out beside the rows.
     fields: Fields,
-    left_out: Mutex<LeftOut>,
     /// The epoch that was read last.
     order: Mutex<Option<(Epoch, Arc<EpochOrder>)>>,
     /// The order of the dataset by itself.
     spec: Spec,
-}
-
-/// The samples that training went on without.
-#[derive(Default)]
-struct LeftOut {
-    all: u64,
-    /// Only those that were read here; the agent counts those of its batches.
-    read_here: Skipped,
 }
 
 impl ColdReader {
@@ -65,7 +48,6 @@ impl ColdReader {
         Ok(Self {
             reader,
             fields: Fields::new(pipeline.and_then(Pipeline::container), fields),
-            left_out: Mutex::default(),
             order: Mutex::default(),
             spec: dataset.order(),
         })
@@ -145,9 +127,8 @@ impl ColdReader {
                     fields.extend(self.fields_of_sample(samples[at], &stored)?);
                     Ok(true)
                 }
-                Err(Stop::LeftOut(ReadFault { fault, message, .. })) => {
-                    self.leave_out(samples[at], || message);
-                    self.check_share(epoch, samples[at], fault).map(|()| false)
+                Err(Stop::LeftOut(ReadFault { message, .. })) => {
+                    self.leave_out(epoch, samples[at], || message.clone()).map(|()| false)
                 }
                 Err(Stop::Unreadable(ReadFault { fault, message, .. })) => {
                     Err(self.failure(samples[at], fault, &message))
@@ -165,43 +146,31 @@ impl ColdReader {
     }
 
     /// Counts a sample that training goes on without, and warns of the first ones.
-    fn leave_out(&self, sample: SampleId, reason: impl FnOnce() -> String) {
-        let count = {
-            let mut left_out = self.left_out();
-            left_out.all += 1;
-            left_out.all
-        };
-        if WARNED_AT.contains(&count) {
-            let (SampleId(id), object, reason) =
-                (sample, self.reader.index().object_name(sample), reason());
-            let many = if count == 1 { String::new() } else { format!(", the {count}th") };
-            warn(&format!("on_error is skip: sample {id}, {object}, is left out ({reason}){many}"));
-        }
-    }
-
-    /// Fails with the sample that is one too many in an epoch.
-    fn check_share(&self, epoch: Epoch, sample: SampleId, fault: Fault) -> Result<(), Failure> {
-        let most = self.reader.skipped_most(self.spec.samples, self.spec.world.ranks());
-        let skipped = self.left_out().read_here.note(epoch, OF_THIS_READER, sample, most);
-        if skipped <= most {
-            return Ok(());
-        }
-        let refusal = Refusal::TooManySkipped { sample, fault, skipped, most };
-        Err(Failure::new(Code::DataLoss, Explained(refusal).to_string()))
-    }
-
-    fn left_out(&self) -> MutexGuard<'_, LeftOut> {
-        // A poisoned lock guards values that are whole at any time.
-        self.left_out.lock().unwrap_or_else(PoisonError::into_inner)
+    fn leave_out(
+        &self,
+        epoch: Epoch,
+        sample: SampleId,
+        reason: impl Fn() -> String,
+    ) -> Result<(), Failure> {
+        let said = self.reader.leave_out(epoch, sample, reason);
+        let said = said.map_err(|error| Failure::new(Code::DataLoss, error.to_string()))?;
+        said.iter().for_each(|message| warn(message));
+        Ok(())
     }
 
     /// Counts the samples that a batch of the agent lacks.
-    pub(crate) fn leave_out_of(&self, agent: &Connection, leased: &LeasedBatch) {
-        for row in leased.rows.iter().filter(|row| row.len.is_none()) {
+    pub(crate) fn leave_out_of(
+        &self,
+        agent: &Connection,
+        leased: &LeasedBatch,
+    ) -> Result<(), Failure> {
+        let missing = leased.rows.iter().filter(|row| row.len.is_none()).map(|row| row.sample);
+        missing.into_iter().try_for_each(|sample| {
             let unknown = || "the agent could not read or transform it".to_owned();
-            let reasons = || agent.explain([row.sample]).unwrap_or_default();
-            self.leave_out(row.sample, || reasons().remove(&row.sample).unwrap_or_else(unknown));
-        }
+            let reasons = || agent.explain([sample]).unwrap_or_default();
+            let reason = || reasons().remove(&sample).unwrap_or_else(unknown);
+            self.leave_out(leased.id.epoch, sample, reason)
+        })
     }
 
     /// The fields that the samples of a batch of the agent have beside their rows.

@@ -75,10 +75,11 @@ pub(crate) struct Feed {
     is_closed: AtomicBool,
 }
 
+#[derive(Default)]
 struct State {
     connection: Option<Arc<Connection>>,
     /// The highest epoch that was asked for; only a later one tries to connect again.
-    epoch: Epoch,
+    epoch: u32,
     /// Whether a call waits for the agent's next answer, on behalf of all.
     is_receiving: bool,
     /// Whether a call connects; what has to be requested waits for that.
@@ -116,19 +117,6 @@ impl Feed {
         dataset: NamedDataset,
         rank: Rank,
     ) -> Self {
-        let state = State {
-            connection: None,
-            epoch: Epoch(0),
-            is_receiving: false,
-            is_connecting: false,
-            patience: Patience::DEFAULT,
-            epoch_reads: EpochReads::default(),
-            requests: Requests::default(),
-            wanted: None,
-            live: Live::default(),
-            tallies: Tallies::default(),
-            figures: Figures::default(),
-        };
         let feed = Self {
             agent,
             cold,
@@ -136,7 +124,7 @@ impl Feed {
             dataset,
             spec: dataset.order(),
             rank,
-            state: Mutex::new(state),
+            state: Mutex::default(),
             changed: Condvar::new(),
             is_closed: AtomicBool::new(false),
         };
@@ -178,8 +166,8 @@ impl Feed {
         if let Some(answer) = state.live.find(batch) {
             return Ok(answer);
         }
-        if batch.epoch > state.epoch {
-            state.epoch = batch.epoch;
+        if batch.epoch.0 > state.epoch {
+            state.epoch = batch.epoch.0;
             state = self.connect(state);
         }
         state.requests.enter(batch, monotonic_now());
@@ -232,19 +220,21 @@ impl Feed {
     pub(crate) fn delivered(&self, ticket: i64, wanted: Nanoseconds) {
         let now = monotonic_now();
         let wait = Wait { since: wanted.min(now), until: now };
-        let mut state = self.lock();
-        let Some(taken) = state.live.take_delivery(ticket) else { return };
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let Some((delivery, taken)) = state.live.take_delivery(ticket) else { return };
+        let (epoch, samples) = (taken.batch.epoch, taken.rows.len());
         // Without an agent none should have delivered it.
-        let is_direct = self.agent.is_some() && matches!(taken.delivery, Delivery::Read { .. });
-        let is_last = taken.batch.step.0 + 1 == self.spec.steps_in(taken.batch.epoch);
+        let is_direct = self.agent.is_some() && matches!(delivery, Delivery::Read { .. });
+        let is_last = taken.batch.step.0 + 1 == self.spec.steps_in(epoch);
         let said = state.epoch_reads.taken(taken.batch, is_last, (is_direct, taken.skipped));
         let figures = &mut state.figures;
         figures.batches += 1;
-        figures.samples += taken.samples;
+        figures.samples += samples as u64;
         figures.bytes += taken.nbytes.0;
         figures.skipped += u64::from(taken.skipped);
         figures.waited_ns += wait.len().0;
-        match taken.delivery {
+        match delivery {
             Delivery::Leased => {
                 if let Some(lease) = taken.memory.upgrade().as_ref().and_then(|it| it.lease()) {
                     lease.deliver(wait);
@@ -254,21 +244,20 @@ impl Feed {
             Delivery::Read { took } => {
                 figures.read_directly += 1;
                 let self_read = took.min(wait.len());
-                let tally = Tally {
+                state.tallies.add(Tally {
                     self_read_batches: 1,
-                    self_read_samples: u32::try_from(taken.samples).unwrap_or(u32::MAX),
+                    self_read_samples: u32::try_from(samples).unwrap_or(u32::MAX),
                     self_read_bytes: taken.nbytes,
                     skipped_samples: taken.skipped,
                     unanswered: Nanoseconds(wait.len().0 - self_read.0),
                     self_read,
-                    ..Tally::empty(taken.batch.epoch)
-                };
-                state.tallies.add(tally);
+                    ..Tally::empty(epoch)
+                });
             }
         }
         let due = state.tallies.take();
         state.send_tallies(due);
-        drop(state);
+        drop(guard);
         said.iter().for_each(|message| warn(message));
     }
 
@@ -331,9 +320,7 @@ impl Feed {
         state.is_receiving = true;
         drop(state);
         let received = caught(|| match connection.next(PIECE)? {
-            Reply::Batch(leased) => {
-                Ok(Received::Batch(leased.id, self.staged(connection, leased)))
-            }
+            Reply::Batch(leased) => Ok(Received::Batch(leased.id, self.staged(connection, leased))),
             Reply::Refused { batch, refusal } => Ok(Received::Refused(batch, refusal)),
         });
         let mut state = self.lock();
@@ -353,7 +340,7 @@ impl Feed {
         connection: &Arc<Connection>,
         leased: LeasedBatch,
     ) -> Result<(Staged, Copied), Failure> {
-        self.cold.leave_out_of(connection, &leased);
+        self.cold.leave_out_of(connection, &leased)?;
         // A batch that is copied goes back, so what is read of it is read before.
         let fields = self.cold.fields_of(&leased);
         let wanted = self.lock().wanted.filter(|(batch, _)| *batch == leased.id);
@@ -466,7 +453,8 @@ impl State {
                 self.requests.read(batch, Way::Read);
                 continue;
             };
-            match connection.client().map_err(RequestError::from).and_then(|it| it.request(in_job)) {
+            match connection.client().map_err(RequestError::from).and_then(|it| it.request(in_job))
+            {
                 Ok(()) => self.requests.sent(batch, monotonic_now()),
                 Err(RequestError::TooMany { .. }) => return,
                 // What the agent had handed over still comes; `receive` meets its end.

@@ -35,9 +35,8 @@ impl EpochReads {
             return Vec::new();
         }
         let Self { batches, direct, skipped, .. } = *self;
-        let skipped = (skipped > 0).then(|| {
-            format!("on_error is skip: {skipped} samples were left out in epoch {epoch}")
-        });
+        let skipped = (skipped > 0)
+            .then(|| format!("on_error is skip: {skipped} samples were left out in epoch {epoch}"));
         let said = direct_reads_warning(epoch, batches, direct, &why).into_iter().chain(skipped);
         let said = said.collect();
         *self = Self { epoch, why, ..Self::default() };

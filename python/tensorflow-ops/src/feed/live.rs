@@ -20,13 +20,13 @@ pub(super) struct Live {
     batches: BTreeMap<i64, Entry>,
 }
 
-struct Entry {
-    batch: BatchId,
-    memory: Weak<Memory>,
-    rows: Arc<[Row]>,
+pub(super) struct Entry {
+    pub(super) batch: BatchId,
+    pub(super) memory: Weak<Memory>,
+    pub(super) rows: Arc<[Row]>,
     fields: Arc<[Vec<u8>]>,
-    nbytes: Bytes,
-    skipped: u32,
+    pub(super) nbytes: Bytes,
+    pub(super) skipped: u32,
     /// `None` once it was reported.
     delivery: Option<Delivery>,
 }
@@ -39,15 +39,6 @@ pub(super) enum Delivery {
     Read {
         took: Nanoseconds,
     },
-}
-
-pub(super) struct Taken {
-    pub(super) batch: BatchId,
-    pub(super) memory: Weak<Memory>,
-    pub(super) samples: u64,
-    pub(super) nbytes: Bytes,
-    pub(super) skipped: u32,
-    pub(super) delivery: Delivery,
 }
 
 impl Live {
@@ -80,15 +71,8 @@ impl Live {
     }
 
     /// The report about a batch that the pipeline takes; `None` if it was reported before.
-    pub(super) fn take_delivery(&mut self, ticket: i64) -> Option<Taken> {
+    pub(super) fn take_delivery(&mut self, ticket: i64) -> Option<(Delivery, &Entry)> {
         let entry = self.batches.get_mut(&ticket)?;
-        Some(Taken {
-            delivery: entry.delivery.take()?,
-            batch: entry.batch,
-            memory: Weak::clone(&entry.memory),
-            samples: entry.rows.len() as u64,
-            nbytes: entry.nbytes,
-            skipped: entry.skipped,
-        })
+        Some((entry.delivery.take()?, entry))
     }
 }

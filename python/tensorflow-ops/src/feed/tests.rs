@@ -385,7 +385,10 @@ fn an_agent_is_given_up_after_its_silence_unless_it_says_that_it_waits_for_its_s
     lose_patience(&["cannot read class/2.jpg: the store is away"]);
     assert!(feed.is_connected() && !feed.lock().requests.is_to_read(batch(0, 1)));
     let (_, silent) = feed.lock().requests.silent_for(monotonic_now()).unwrap();
-    assert!(silent < Patience::DEFAULT.limit(Holding::default()), "it is asked again only after as long");
+    assert!(
+        silent < Patience::default().limit(Holding::default()),
+        "it is asked again only after as long"
+    );
     lose_patience(&[]);
     assert!(!feed.is_connected() && feed.lock().requests.is_to_read(batch(0, 1)));
 }
