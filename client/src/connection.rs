@@ -41,7 +41,7 @@ pub struct Connection {
     dataset: NamedDataset,
     /// The epochs of the job.
     epochs: u32,
-    batches_ahead: usize,
+    batches_ahead: u32,
     tiers: SharedTiers,
     held: Mutex<BTreeMap<LeaseId, Held>>,
 }
@@ -94,7 +94,7 @@ impl Connection {
             socket: socket.to_owned(),
             dataset: NamedDataset::find(briefing, dataset)?,
             epochs: briefing.order.epochs,
-            batches_ahead: briefing.batches_ahead as usize,
+            batches_ahead: briefing.batches_ahead,
             tiers: client.shared_tiers().clone(),
             client: Mutex::new(Some(Arc::new(client))),
             held: Mutex::default(),
@@ -186,14 +186,14 @@ impl Connection {
     }
 
     /// How many batches the agent stages ahead; more requests at a time gain nothing.
-    pub fn batches_ahead(&self) -> usize {
+    pub fn batches_ahead(&self) -> u32 {
         self.batches_ahead
     }
 
     /// Whether the trainer sees as many batches as the agent stages, which then has no room for the next one: a wait
     /// may be for the trainer itself.
     pub fn holds_all(&self) -> bool {
-        self.held_count() >= self.batches_ahead
+        self.held_count() >= self.batches_ahead as usize
     }
 
     /// Whether training keeps as many batches as the agent stages, beside those that it has not taken yet: further
@@ -221,8 +221,8 @@ impl Connection {
     }
 }
 
-fn is_exhausted(kept: usize, batches_ahead: usize) -> bool {
-    kept >= batches_ahead && kept > LOOP_HOLDS
+fn is_exhausted(kept: usize, batches_ahead: u32) -> bool {
+    kept >= batches_ahead as usize && kept > LOOP_HOLDS
 }
 
 impl Lease {

@@ -19,7 +19,6 @@ const OUT_OF_TURN_MAX: Nanoseconds = Nanoseconds(16 * SECOND);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    silence: Nanoseconds,
     out_of_turn: Nanoseconds,
 }
 
@@ -46,20 +45,16 @@ pub enum AfterSilence {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self::with_silence(SILENCE_MAX)
+        Self { out_of_turn: OUT_OF_TURN }
     }
 }
 
 impl Patience {
-    pub const fn with_silence(silence: Nanoseconds) -> Self {
-        Self { silence, out_of_turn: OUT_OF_TURN }
-    }
-
     pub fn limit(&self, holding: Holding) -> Nanoseconds {
         match holding {
             Holding { all: true, .. } => HOLDING_ALL,
             Holding { later: true, .. } => self.out_of_turn,
-            _ => self.silence,
+            _ => SILENCE_MAX,
         }
     }
 

@@ -36,7 +36,6 @@ pub(crate) struct AgentConnection {
     order: Py<Order>,
     briefing: String,
     rank: Rank,
-    batches_ahead: u32,
 }
 
 impl AgentConnection {
@@ -86,7 +85,8 @@ impl AgentConnection {
         steps: u32,
     ) {
         let at = |ahead: u32| (taken.0, taken.1.saturating_add(ahead));
-        let (last, next) = (at(self.batches_ahead.saturating_sub(1)), at(self.batches_ahead));
+        let ahead = self.connection.batches_ahead();
+        let (last, next) = (at(ahead.saturating_sub(1)), at(ahead));
         let is_due = next.1 < steps && requests.is_requested(last) && !requests.is_known(next);
         let Some(batch) = self.name_in_job(next).filter(|_| is_due) else { return };
         if client.request_later(batch).unwrap_or(false) {
@@ -99,7 +99,7 @@ impl AgentConnection {
     fn is_plain(&self, leased: &LeasedBatch, wanted: EpochStep) -> bool {
         let is_whole = leased.rows.iter().all(|row| row.len.is_some());
         let kept = self.connection.held_count() + 1;
-        leased.id == self.id(wanted) && is_whole && kept < self.connection.batches_ahead()
+        leased.id == self.id(wanted) && is_whole && kept < self.connection.batches_ahead() as usize
     }
 
     fn note(&self, py: Python<'_>, reply: Reply) -> PyResult<()> {
@@ -185,7 +185,6 @@ impl AgentConnection {
             order: Py::new(py, Order::of(connection.dataset()))?,
             briefing: serde_json::to_string(briefing).map_err(errors::reconfigure)?,
             rank: briefing.rank,
-            batches_ahead: briefing.batches_ahead,
             connection: Arc::new(connection),
             requests: Py::new(py, Requests::new())?,
         })
@@ -226,7 +225,7 @@ impl AgentConnection {
     /// How many batches the agent stages ahead; more requests at a time gain nothing.
     #[getter]
     fn batches_ahead(&self) -> u32 {
-        self.batches_ahead
+        self.connection.batches_ahead()
     }
 
     /// Batches of this connection that Python still sees, or that wait among the answers.

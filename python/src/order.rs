@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use pyo3::{exceptions::PyIndexError, prelude::*};
@@ -54,6 +54,10 @@ impl Order {
         }
     }
 
+    fn published(&self) -> MutexGuard<'_, Published> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn place(&self, epoch: i64, step: i64, rank: u32) -> PyResult<BatchId> {
         let outside = || {
             let (steps, ranks) = (self.spec.steps_per_epoch(), self.spec.world.ranks());
@@ -70,18 +74,14 @@ impl Order {
 
     fn of_rank(&self, epoch: Epoch, rank: Rank) -> PyResult<RankOrder> {
         if self.spec.shuffle == Shuffle::Published {
-            let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-            return published
-                .get(&(epoch, rank))
-                .map(Arc::clone)
-                .map(RankOrder::Published)
-                .ok_or_else(|| {
-                    let message = format!(
-                        "the order of epoch {} was not published for rank {}; call publish() first",
-                        epoch.0, rank.0
-                    );
-                    Reconfigure::new_err(message)
-                });
+            let published = self.published().get(&(epoch, rank)).map(Arc::clone);
+            return published.map(RankOrder::Published).ok_or_else(|| {
+                let message = format!(
+                    "the order of epoch {} was not published for rank {}; call publish() first",
+                    epoch.0, rank.0
+                );
+                Reconfigure::new_err(message)
+            });
         }
         let mut computed = self.computed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, order)) = computed.iter().find(|(known, _)| *known == epoch) {
@@ -221,13 +221,10 @@ impl Order {
     /// Batches that `rank` reads in `epoch`: fewer in one that is resumed or was published shorter.
     fn steps_in(&self, epoch: u32, rank: u32) -> u32 {
         let (epoch, rank) = (Epoch(epoch), Rank(rank));
-        if self.spec.shuffle == Shuffle::Published {
-            let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(samples) = published.get(&(epoch, rank)) {
-                return RankOrder::Published(Arc::clone(samples)).steps(&self.spec, epoch);
-            }
+        match self.published().get(&(epoch, rank)) {
+            Some(samples) => RankOrder::Published(Arc::clone(samples)).steps(&self.spec, epoch),
+            None => self.spec.steps_in(epoch),
         }
-        self.spec.steps_in(epoch)
     }
 
     /// The epoch, and the samples of it that all ranks have read, when each has read `steps` batches of
@@ -303,14 +300,14 @@ impl Order {
             let message = format!("sample {unknown}; the dataset has {}", self.spec.samples);
             return Err(Reconfigure::new_err(message));
         }
-        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        published.insert((Epoch(epoch), Rank(rank)), Arc::new(samples));
+        self.published().insert((Epoch(epoch), Rank(rank)), Arc::new(samples));
         Ok(())
     }
 
     /// What `rank` published and was not forgotten, by epoch.
-    fn published(&self, rank: u32) -> BTreeMap<u32, Vec<u32>> {
-        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+    #[pyo3(name = "published")]
+    fn published_by(&self, rank: u32) -> BTreeMap<u32, Vec<u32>> {
+        let published = self.published();
         let of_rank = published.iter().filter(|((_, known), _)| known.0 == rank);
         of_rank.map(|((epoch, _), samples)| (epoch.0, samples.to_vec())).collect()
     }
@@ -321,8 +318,7 @@ impl Order {
 
     /// Forgets the epochs that were published before `epoch`.
     fn forget_before(&self, epoch: u32) {
-        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        published.retain(|(known, _), _| known.0 >= epoch);
+        self.published().retain(|(known, _), _| known.0 >= epoch);
     }
 }
 

@@ -7,9 +7,8 @@ use std::{
 
 use pyo3::prelude::*;
 use tierfeed_client::{AfterSilence, Holding};
-use tierfeed_core::units::Nanoseconds;
 
-/// The patience of a feed with its agent. The longest silence that it bears is given by tests only.
+/// The patience of a feed with its agent.
 #[pyclass(frozen, module = "tierfeed._native")]
 pub(crate) struct Patience(Mutex<tierfeed_client::Patience>);
 
@@ -22,14 +21,8 @@ impl Patience {
 #[pymethods]
 impl Patience {
     #[new]
-    #[pyo3(signature = (silence_s=None))]
-    fn new(silence_s: Option<f64>) -> Self {
-        let nanoseconds = |seconds| {
-            let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-            Nanoseconds(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-        };
-        let given = silence_s.map(|it| tierfeed_client::Patience::with_silence(nanoseconds(it)));
-        Self(Mutex::new(given.unwrap_or_default()))
+    fn new() -> Self {
+        Self(Mutex::default())
     }
 
     /// How long to wait for an answer, by whether training holds as many batches as the agent stages, and

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,6 @@ import tierfeed
 from conftest import World, make_world
 from node import Node
 from tierfeed import embedded
-from tierfeed._native import Patience
 from tierfeed.torch import TierLoader
 
 pytestmark = pytest.mark.node
@@ -278,7 +278,7 @@ def test_an_agent_that_waits_for_its_store_is_not_given_up(
     with node.node(world) as started:
         started.adopt(monkeypatch)
         with tierfeed.connect() as feed:
-            feed._patience = Patience(0.1)
+            feed._patience = types.SimpleNamespace(limit_s=lambda **_: 0.1, after=lambda **_: "ask")
             data.rename(away)
             threading.Timer(1.0, away.rename, (data,)).start()
             batch = feed.batch(0, 9)

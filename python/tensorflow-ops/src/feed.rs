@@ -181,10 +181,12 @@ impl Feed {
                 continue;
             }
             state.send();
-            state = match state.next_duty(batch) {
-                Duty::Read => self.read(state, batch),
-                Duty::Receive(connection) => self.receive(state, &connection),
-                Duty::Wait => self.wait(state),
+            let is_due = !state.is_receiving && state.requests.is_any_in_flight();
+            let agent = state.connection.clone().filter(|_| is_due);
+            state = match agent {
+                _ if state.requests.is_to_read(batch) => self.read(state, batch),
+                Some(connection) => self.receive(state, &connection),
+                None => self.wait(state),
             };
         }
     }
@@ -423,25 +425,7 @@ enum Received {
     Refused(BatchId, Refusal),
 }
 
-enum Duty {
-    Read,
-    Receive(Arc<Connection>),
-    Wait,
-}
-
 impl State {
-    fn next_duty(&mut self, batch: BatchId) -> Duty {
-        if self.requests.is_to_read(batch) {
-            return Duty::Read;
-        }
-        match &self.connection {
-            Some(connection) if !self.is_receiving && self.requests.is_any_in_flight() => {
-                Duty::Receive(Arc::clone(connection))
-            }
-            _ => Duty::Wait,
-        }
-    }
-
     /// Requests the batches that wait; without an agent they will be read.
     fn send(&mut self) {
         if self.is_connecting {
