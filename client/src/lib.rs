@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod attempts;
 mod cold_reader;
 mod connection;
@@ -16,6 +17,7 @@ mod refusals;
 mod requests;
 mod tallies;
 
+pub use ahead::{EpochStep, following, window};
 pub use cold_reader::{Caller, ColdReader, OpenError, ReadFault, Reading, Stop, StorePatience};
 pub use connection::{Connection, Held, Lease, NoConnection};
 pub use epoch_reads::direct_reads_warning;

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use tierfeed_client::{Connection, Memory, first_byte, to_usize};
+use tierfeed_client::{Connection, EpochStep, Memory, first_byte, to_usize};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, SampleId, Step},
     session::Wait,
@@ -21,7 +21,7 @@ use crate::{
     errors,
     order::Order,
     refused::Refused,
-    requests::{EpochStep, Requests, Table},
+    requests::{Requests, Table},
     tallies::Tally,
 };
 
@@ -84,11 +84,10 @@ impl AgentConnection {
         taken: EpochStep,
         steps: u32,
     ) {
-        let at = |ahead: u32| (taken.0, taken.1.saturating_add(ahead));
-        let ahead = self.connection.batches_ahead();
-        let (last, next) = (at(ahead.saturating_sub(1)), at(ahead));
-        let is_due = next.1 < steps && requests.is_requested(last) && !requests.is_known(next);
-        let Some(batch) = self.name_in_job(next).filter(|_| is_due) else { return };
+        let next = requests.next_ahead(taken, self.connection.batches_ahead(), steps);
+        let Some((next, batch)) = next.and_then(|it| Some((it, self.name_in_job(it)?))) else {
+            return;
+        };
         if client.request_later(batch).unwrap_or(false) {
             requests.sent(next);
         }

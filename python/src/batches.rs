@@ -5,8 +5,9 @@
 //! touches costs more than the hand-off itself.
 
 use pyo3::{intern, prelude::*, types::PyTuple};
+use tierfeed_client::{EpochStep, following};
 
-use crate::{agent::AgentConnection, batch::Batch, requests::EpochStep};
+use crate::{agent::AgentConnection, batch::Batch};
 
 /// The base of `tierfeed.Batches`, which has the method `wait_or_read` for a batch that is not ready.
 ///
@@ -28,12 +29,6 @@ struct Source {
 }
 
 impl BatchIterator {
-    /// The place after `self.place` in an epoch of so many steps.
-    fn following(&self, steps: u32) -> EpochStep {
-        let (epoch, step) = self.place;
-        if step + 1 < steps { (epoch, step + 1) } else { (epoch + 1, 0) }
-    }
-
     /// A new epoch begins on the slow path.
     fn advance(&mut self, following: EpochStep) {
         if following.0 != self.place.0 {
@@ -82,7 +77,7 @@ impl BatchIterator {
         let (place, following, agent, steps) = {
             let this = slf.borrow();
             let Some(Source { agent, steps }) = &this.source else { return Ok(None) };
-            (this.place, this.following(*steps), agent.clone_ref(slf.py()), *steps)
+            (this.place, following(this.place, *steps), agent.clone_ref(slf.py()), *steps)
         };
         let batch = agent.get().take_ready(slf.py(), place, following, steps)?;
         if batch.is_some() {

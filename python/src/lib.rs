@@ -2,7 +2,8 @@
 //! and the cold store when there is no agent.
 //!
 //! It reads no environment variable, starts no thread and no runtime, and releases the interpreter
-//! around every wait. What to do when an agent refuses or dies is decided in `tierfeed/feed.py`.
+//! around every wait. What a feed does when an agent refuses or dies stands in `tierfeed/feed.py`, by the rules
+//! of `tierfeed_client`.
 //!
 //! A ready batch goes `batches`, `agent`, hand-off, and back. Requests have one owner, `requests`.
 

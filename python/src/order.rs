@@ -7,6 +7,7 @@ use std::{
 };
 
 use pyo3::{exceptions::PyIndexError, prelude::*};
+use tierfeed_client::EpochStep;
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, SampleId, Step},
     order::{EpochOrder, Shuffle, Spec},
@@ -225,6 +226,23 @@ impl Order {
             Some(samples) => RankOrder::Published(Arc::clone(samples)).steps(&self.spec, epoch),
             None => self.spec.steps_in(epoch),
         }
+    }
+
+    /// The place after one, where `rank` reads.
+    fn following(&self, place: EpochStep, rank: u32) -> EpochStep {
+        tierfeed_client::following(place, self.steps_in(place.0, rank))
+    }
+
+    /// The places after one and before `end_epoch` that are requested with it.
+    fn window(
+        &self,
+        place: EpochStep,
+        rank: u32,
+        end_epoch: u32,
+        batches_ahead: u32,
+    ) -> Vec<EpochStep> {
+        let steps_in = |epoch| self.steps_in(epoch, rank);
+        tierfeed_client::window(place, end_epoch, batches_ahead, steps_in)
     }
 
     /// The epoch, and the samples of it that all ranks have read, when each has read `steps` batches of

@@ -6,9 +6,7 @@ use std::{
 };
 
 use pyo3::prelude::*;
-
-/// Epoch and step of a batch; a connection reads for one rank.
-pub(crate) type EpochStep = (u32, u32);
+use tierfeed_client::EpochStep;
 
 /// An answer is a `Batch` or a `Refused`.
 pub(crate) type Table = tierfeed_client::Requests<EpochStep, Py<PyAny>>;

@@ -22,9 +22,6 @@ class Batches(BatchIterator):
     def __init__(self, feed: Feed, first: EpochStep, end_epoch: int) -> None:
         self._feed = feed
         self._end_epoch = end_epoch
-        # An epoch and its steps. Epochs differ: the one that a job starts in may be shorter, and so may
-        # published ones.
-        self._steps_of = (-1, 0)
         while first[0] < end_epoch and first[1] >= self._steps(first[0]):
             first = (first[0] + 1, 0)
         self._epoch_begun: int | None = None
@@ -70,8 +67,6 @@ class Batches(BatchIterator):
         """At the first batch of this iteration, and of each epoch."""
         is_first = self._epoch_begun is None
         self._end_epoch_begun()
-        # An epoch that was looked at ahead may have been published since.
-        self._steps_of = (-1, 0)
         self._epoch_begun, self._first_step = place
         if is_first:
             self._feed.begin_iteration(self)
@@ -95,25 +90,14 @@ class Batches(BatchIterator):
 
     def _window(self, place: EpochStep) -> list[EpochStep]:
         """The batches after `place`, as many as the agent stages."""
-        agent = self._feed.agent()
-        places: list[EpochStep] = []
-        following = self._after(place)
-        while (
-            agent is not None
-            and following[0] < self._end_epoch
-            and len(places) + 1 < agent.batches_ahead
-        ):
-            places.append(following)
-            following = self._after(following)
-        return places
+        agent, rank = self._feed.agent(), self._feed.rank
+        if agent is None:
+            return []
+        return self._feed.order.window(place, rank, self._end_epoch, agent.batches_ahead)
 
     def _after(self, place: EpochStep) -> EpochStep:
-        epoch, step = place
-        return (epoch, step + 1) if step + 1 < self._steps(epoch) else (epoch + 1, 0)
+        return self._feed.order.following(place, self._feed.rank)
 
     def _steps(self, epoch: int) -> int:
-        known, steps = self._steps_of
-        if known != epoch:
-            steps = self._feed.order.steps_in(epoch, self._feed.rank)
-            self._steps_of = (epoch, steps)
-        return steps
+        """Epochs differ: the one that a job starts in may be shorter, and so may published ones."""
+        return self._feed.order.steps_in(epoch, self._feed.rank)

@@ -1,4 +1,5 @@
-//! The batches of one rank for the calls of TensorFlow: from the agent while there is one.
+//! The batches of one rank for the calls of TensorFlow: from the agent while there is one. The rules that a feed
+//! of Python shares stand in `tierfeed_client`.
 //!
 //! 1. A call names its batch, so calls may come in any order; calls for one batch share it.
 //! 2. A batch that the agent refuses, or has no room for, is read from the cold store.
