@@ -15,7 +15,7 @@ use crate::peers::channel::Channel;
 /// The most samples of one request.
 pub const SAMPLES_MAX: usize = 4096;
 
-/// The longest message: an answer in which each number of each entry is as long as it can be.
+/// More than the longest message: an answer in which each number of each entry is as long as it can be.
 const MESSAGE_BYTES_MAX: usize = SAMPLES_MAX * 32;
 
 const LENGTH_BYTES: usize = 4;
@@ -180,7 +180,9 @@ impl MessageReader {
         let end = LENGTH_BYTES + len;
         self.fill(channel, end + TAG_BYTES)?;
         self.done = 0;
-        let (message, tag) = self.bytes.split_at(end);
+        // Connections are many, and few messages are long.
+        let bytes = std::mem::take(&mut self.bytes);
+        let (message, tag) = bytes.split_at(end);
         if !tags.is_next(message, &tag[..TAG_BYTES]) {
             return Err(MessageError::Tag);
         }
@@ -252,6 +254,21 @@ mod tests {
                 prop_assert_eq!(Message::parse(&message.write(Vec::new())).unwrap(), message);
             }
         }
+    }
+
+    #[test]
+    fn a_tag_is_that_of_one_place_in_one_direction_of_one_connection() {
+        let [mut sent, other] = [[1; 32], [2; 32]].map(|key| Tags::new(&key));
+        let tags: Vec<_> =
+            (0..2).map(|_| sent.next(b"message").as_ref()[..TAG_BYTES].to_vec()).collect();
+        let fresh = || Tags::new(&[1; 32]);
+        let mut received = fresh();
+        assert!(tags.iter().all(|tag| received.is_next(b"message", tag)));
+        let mut repeated = fresh();
+        assert!(repeated.is_next(b"message", &tags[0]) && !repeated.is_next(b"message", &tags[0]));
+        assert!(!fresh().is_next(b"message", &tags[1]), "one is missing");
+        assert!(!fresh().is_next(b"massage", &tags[0]), "it was changed");
+        assert!(!{ other }.is_next(b"message", &tags[0]), "it is of another direction");
     }
 
     #[test]

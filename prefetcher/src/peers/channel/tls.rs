@@ -84,7 +84,7 @@ impl Tls {
         self.connection.export_keying_material([0; 32], label, None).map_err(io::Error::other)
     }
 
-    /// Whether no byte waits to be sent, decrypted or received.
+    /// Whether no byte waits to be sent, decrypted or received; a part of a record may.
     pub(super) fn is_drained(&mut self) -> bool {
         let received = self.connection.reader().into_first_chunk();
         let waits = matches!(received, Err(error) if error.kind() == io::ErrorKind::WouldBlock);

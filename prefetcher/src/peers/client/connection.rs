@@ -102,6 +102,7 @@ impl Connection {
             Ok(Err(HandshakeError::Lost(_) | HandshakeError::Full)) | Err(_) => Failure::Refused,
             Ok(Err(HandshakeError::NotProved | HandshakeError::OtherProcess)) => Failure::Stranger,
         };
+        tracing::debug!(peer = peer.id.0, %failure, "a peer is not connected");
         fail(peer.refused(life, Instant::now()), failure);
         shared.launch(&peer);
     }
