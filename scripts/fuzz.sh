@@ -114,14 +114,9 @@ make_seeds() {
     manifest) (cd "$fixtures/litdata" && find . -type f | sort) >"$work/seeds/$target/all" ;;
     peers)
       # A request for one sample, an answer with it, and one of another generation.
-      {
-        printf 'tfp1\1\0\0\0%016d\1\0\0\0\x88\x13\0\0\7\0\0\0' 0
-      } >"$work/seeds/$target/ask"
-      {
-        printf 'tfp1\2\0\0\0%016d\1\0\0\0\0\0\0\0' 0
-        printf '\7\0\0\0\1\0\0\0\0\0\1\0\0\0\0\0abcdefgh'
-      } >"$work/seeds/$target/answer"
-      printf 'tfp1\3\0\0\0%016d\0\0\0\0\0\0\0\0' 0 >"$work/seeds/$target/other-generation" ;;
+      printf '\4\0\1\x88\x27\1\7' >"$work/seeds/$target/ask"
+      printf '\5\0\1\7\1\10\1' >"$work/seeds/$target/answer"
+      printf '\6\0' >"$work/seeds/$target/other-generation" ;;
     *) seed_all "$target" "$fixtures/$target"/*."$target" ;;
   esac
   # Inputs that broke something once.
@@ -135,9 +130,9 @@ make_dictionary() {
   local target=$1 name=${1%_index} source=dataset/src path
   local paths=()
   case $target in
-    job_file) paths=(workload-analyzer/src/{job,job.rs,job_file,job_file.rs}) ;;
+    job_file) paths=(workload-analyzer/src/{job,job.rs,yaml,yaml.rs}) ;;
     manifest) paths=("$source/index/choose/manifest.rs") ;;
-    peers) paths=(prefetcher/src/peers/wire.rs) ;;
+    peers) paths=(prefetcher/src/peers/message.rs) ;;
     image) paths=(platform/images/src) ;;
     array) paths=("$source"/format/{npy,npy.rs,npz,npz.rs}) ;;
     index_file) paths=("$source"/index/image "$source"/index/image.rs) ;;

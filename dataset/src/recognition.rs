@@ -215,7 +215,7 @@ fn images_in(directory: &Directory) -> usize {
 }
 
 /// The format of the files of one directory, and their number. Files that belong together tell more than each
-/// name; of formats with as many files, the first is taken.
+/// name; of formats with as many files, the first is taken, and arrays last, which hold a mean or labels of others.
 fn format_of(names: &[Vec<u8>]) -> Option<(&'static str, usize)> {
     let together = |kind: &&Kind| match kind.told {
         Told::Together(count) => Some((kind.name, count(names))).filter(|(_, count)| *count > 0),
@@ -230,7 +230,10 @@ fn format_of(names: &[Vec<u8>]) -> Option<(&'static str, usize)> {
         Told::Together(_) | Told::Otherwise => None,
     };
     let counts = KINDS.iter().rev().filter_map(alone).filter(|(_, count)| *count > 0);
-    KINDS.iter().find_map(together).or_else(|| counts.max_by_key(|(_, count)| *count))
+    KINDS
+        .iter()
+        .find_map(together)
+        .or_else(|| counts.max_by_key(|(name, count)| (*count, !["npy", "npz"].contains(name))))
 }
 
 fn is_called(name: &[u8], other: &str) -> bool {
@@ -362,6 +365,14 @@ mod tests {
             assert_eq!(told, [(String::new(), "image-folder", 4)], "{first}");
         }
         assert_eq!(found(&[directory("a", &images), directory("b", &images)])[0].1, "image-folder");
+    }
+
+    #[test]
+    fn an_array_beside_a_file_of_another_format_is_no_dataset() {
+        for (format, name) in [("hdf5", "train.h5"), ("parquet", "train.parquet")] {
+            let told = found(&[directory("", &[name, "train.npy"])]);
+            assert_eq!(told, [(String::new(), format, 1)]);
+        }
     }
 
     #[test]

@@ -107,8 +107,7 @@ fn measure(fixture: &Fixture, rates: &Rates) {
     let (main, cxl) = (name("main-memory", 0), name("cxl-memory", far));
     let pair = |node: u32, reads: &[f64]| {
         let bandwidth = (1..).zip(reads).map(|(threads, rate)| {
-            json!({ "traffic": "read", "threads": threads, "bytes_per_s": estimate(*rate),
-                    "bus_bytes_per_s": rate * 1e9 })
+            json!({ "traffic": "read", "threads": threads, "bytes_per_s": estimate(*rate) })
         });
         json!({
             "initiator": 0, "target": node, "is_best": true, "buffer_bytes": 256 << 20,

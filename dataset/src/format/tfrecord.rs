@@ -19,7 +19,7 @@ pub use example::{Feature, features};
 
 use super::{
     Checksums, DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt, Told,
-    objects::{Candidates, Objects, ObjectsError, is_index},
+    objects::{Candidates, Objects, ObjectsError, Sidecars, is_index},
     piece::{expect_checksum, malformed},
     read_ahead::{ReadAhead, for_each_piece},
 };
@@ -60,7 +60,12 @@ impl DatasetFormat for Compression {
     }
 
     fn objects(&self, found: Candidates<'_>) -> Result<Objects, ObjectsError> {
-        Ok(found.with_indexes())
+        let all = found.with_indexes();
+        Ok(match self {
+            Self::None => all,
+            // A sample is a whole file, whatever an index says of it.
+            Self::Gzip => Objects { sidecars: Sidecars::Nothing, ..all },
+        })
     }
 
     fn parse(&self, object: &dyn Opened, index: Option<&[u8]>) -> Result<Parsed, FormatError> {

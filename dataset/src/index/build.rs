@@ -25,8 +25,8 @@ pub(super) fn draft(
     if chosen.objects.listing.objects.is_empty() {
         return Err(choose::no_samples(dataset, &chosen.passed_over));
     }
-    let known = Known::of(dataset, previous);
-    let parsed = parse::samples(&dataset.format, &*store, &chosen, &known, progress)?;
+    let known = || Known::of(dataset, previous);
+    let parsed = parse::samples(&dataset.format, &*store, &chosen, known, progress)?;
     let (kind, root) = root_of(&dataset.source)?;
     let format = format_text(dataset, chosen.manifest);
     let Objects { listing, classes, sidecars, mut notes } = chosen.objects;

@@ -15,12 +15,13 @@ use crate::{
 pub(super) use gathered::Gathered;
 pub(super) use known::Known;
 
-/// The samples of all chosen objects. Unchanged objects that `known` has are taken from there.
-pub(super) fn samples(
+/// The samples of all chosen objects. Unchanged objects that `known` has are taken from there; it is not called where
+/// sizes tell all.
+pub(super) fn samples<'a>(
     format: &Format,
     store: &dyn Store,
     chosen: &Chosen,
-    known: &Known<'_>,
+    known: impl FnOnce() -> Known<'a>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Gathered, IndexError> {
     let objects = &chosen.objects.listing.objects;
@@ -35,6 +36,7 @@ pub(super) fn samples(
     if gathered.objects == objects.len() {
         return Ok(gathered);
     }
+    let known = known();
     let parse = |number: usize| {
         let listed = chosen.objects.listing.listed(number);
         // Data beside an object may have changed while the object did not.

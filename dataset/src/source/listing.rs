@@ -6,10 +6,10 @@ use super::names::{append, parted, python_order};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// All directories that were entered, with or without objects, in [`names::python_order`] of
+    /// All directories that were entered, with or without objects, in [`python_order`] of
     /// their paths. A source that is one file has one, without a name and a time.
     pub directories: Vec<Directory>,
-    /// Directory by directory, in [`names::python_order`] of their names.
+    /// Directory by directory, in [`python_order`] of their names.
     pub objects: Vec<Object>,
     /// The names of the objects in their directories, one after the other. In a bucket each is
     /// followed by a NUL and the `ETag`.
