@@ -257,14 +257,16 @@ fn a_sample_that_cannot_be_transformed_ends_no_worker() {
 #[test]
 fn workers_that_are_killed_cost_no_sample() {
     let rig = Rig::start(settings(2));
-    for sample in 0..300 {
-        rig.submit('s', sample);
-        if sample % 100 == 50 && rig.pool.counts().working > 0 {
-            workers().into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
+    // A worker that dies while it has no sample is missed at its next one.
+    for first in (0..).step_by(100).take_while(|_| rig.pool.counts().crashed == 0) {
+        for sample in first..first + 100 {
+            rig.submit('s', sample);
+            if sample == first + 50 && rig.pool.counts().working > 0 {
+                workers().into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
+            }
         }
+        rig.check_rows(&rig.ended(100), 's');
     }
-    rig.check_rows(&rig.ended(300), 's');
-    assert!(rig.pool.counts().crashed >= 1, "{:?}", rig.pool.counts());
 }
 
 #[test]
