@@ -95,7 +95,7 @@ impl Staged {
         form: Form,
         connection: &Arc<Connection>,
         leased: LeasedBatch,
-        wanted_since: Option<Nanoseconds>,
+        wanted_since: impl FnOnce() -> Option<Nanoseconds>,
     ) -> Result<(Self, Copied), Failure> {
         let lease = connection.lease(&leased);
         let is_exhausted = connection.is_exhausted(0);
@@ -128,7 +128,7 @@ impl Staged {
         })?;
         // The report counts a batch that was delivered, and this lease ends before the pipeline takes the copy.
         let now = monotonic_now();
-        lease.deliver(Wait { since: wanted_since.unwrap_or(now), until: now });
+        lease.deliver(Wait { since: wanted_since().unwrap_or(now), until: now });
         if is_exhausted {
             lease.note_copied();
             return Ok((copied, Copied::ForRoom));

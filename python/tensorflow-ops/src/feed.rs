@@ -346,9 +346,13 @@ impl Feed {
         self.cold.leave_out_of(connection, &leased)?;
         // A batch that is copied goes back, so what is read of it is read before.
         let fields = self.cold.fields_of(&leased);
-        let wanted = self.lock().wanted.filter(|(batch, _)| *batch == leased.id);
-        let since = wanted.map(|(_, since)| since);
-        let (staged, copied) = Staged::of_lease(self.form, connection, leased, since)?;
+        let id = leased.id;
+        let wanted_since = || {
+            let state = self.lock();
+            let (batch, since) = state.wanted.filter(|(batch, _)| *batch == id)?;
+            state.requests.is_wanted(batch).then_some(since)
+        };
+        let (staged, copied) = Staged::of_lease(self.form, connection, leased, wanted_since)?;
         Ok((Staged { fields: fields?, ..staged }, copied))
     }
 

@@ -62,7 +62,7 @@ impl Kernel for Batch {
     }
 }
 
-/// The time at which the pipeline wants its next batch.
+/// Notes the batch that the pipeline waits for, and since when.
 struct Wanted(Arc<Feed>);
 
 impl Kernel for Wanted {
