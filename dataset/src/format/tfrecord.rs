@@ -63,7 +63,7 @@ impl DatasetFormat for Compression {
         let all = found.with_indexes();
         Ok(match self {
             Self::None => all,
-            // A sample is a whole file, whatever an index says of it.
+            // A compressed file is one sample, so the index of its records is not read.
             Self::Gzip => Objects { sidecars: Sidecars::Nothing, ..all },
         })
     }
