@@ -8,16 +8,12 @@
 #![warn(missing_docs)]
 
 mod axis;
-mod mark;
 mod markup;
 mod svg;
-mod text;
 
 pub use axis::{Axis, label};
-pub use mark::{Pattern, Shape};
 pub use markup::escape;
 pub use svg::{Fill, Point, Stroke, Svg};
-pub use text::{text_width, wrap};
 
 /// Colours that colour-blind readers can distinguish, on white and on black.
 ///

@@ -19,13 +19,7 @@ text { font-family: system-ui, sans-serif; font-size: 13px; }
 .axis { stroke: #5c6670; stroke-width: 1; }
 .curve { fill: none; stroke-width: 2; stroke-linejoin: round; }
 .limit { stroke: #5c6670; stroke-width: 1.5; stroke-dasharray: 1 4; stroke-linecap: round; }
-.knee { fill: #ffffff; stroke-width: 2; }
 .bar { stroke-width: 1.5; }
-.marker { stroke-width: 1.5; }
-.hollow { fill: #ffffff; }
-.hatch { fill: none; stroke-width: 1.5; }
-.halo { fill: none; stroke: #ffffff; stroke-width: 4; }
-.range { fill: none; stroke: #1f2328; stroke-width: 1.5; }
 .empty { fill: #eef0f3; }
 .on-dark { fill: #ffffff; }
 .on-light { fill: #10203a; }
@@ -36,10 +30,6 @@ text { font-family: system-ui, sans-serif; font-size: 13px; }
 .grid { stroke: #333a43; }
 .axis { stroke: #a3adb8; }
 .limit { stroke: #a3adb8; }
-.knee { fill: #14171c; }
-.hollow { fill: #14171c; }
-.halo { stroke: #14171c; }
-.range { stroke: #e8eaed; }
 .empty { fill: #262c34; }
 }
 ";
@@ -81,18 +71,6 @@ impl Svg {
         let points = ("points", points.join(" "));
         let attributes: Vec<_> = std::iter::once(points).chain(stroke.attributes()).collect();
         self.element("polyline", &attributes, None);
-    }
-
-    /// A small circle around a point.
-    pub fn ring(&mut self, (x, y): Point, colour: &str) {
-        let attributes = [
-            ("cx", pixels(x)),
-            ("cy", pixels(y)),
-            ("r", "5".to_owned()),
-            ("class", "knee".to_owned()),
-            ("stroke", escape(colour)),
-        ];
-        self.element("circle", &attributes, None);
     }
 
     /// A rectangle with a class, or with a colour of its own.
@@ -199,7 +177,7 @@ mod tests {
         let file = Svg::default().finish(10.0, 10.0);
         assert!(file.contains("@media (prefers-color-scheme: dark)"));
         let (light, dark) = file.split_once("@media").expect("there is a second scheme");
-        for class in ["paper", "ink", "faint", "grid", "axis", "limit", "hollow", "halo", "range"] {
+        for class in ["paper", "ink", "faint", "grid", "axis", "limit"] {
             let rule = format!(".{class} {{");
             assert!(light.contains(&rule) && dark.contains(&rule), "{class}");
         }
