@@ -102,7 +102,7 @@ def rows(text: str) -> Iterator[tuple[int, str, str, str]]:
     """Line, what is limited, value and constants of each row of a table that names constants."""
     for number, line in enumerate(text.splitlines(), 1):
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if len(cells) == 5 and not cells[2].startswith(("constant", "--")):
+        if len(cells) == 4 and not cells[2].startswith(("constant", "--")):
             yield number, cells[0], cells[1], cells[2]
 
 
