@@ -8,7 +8,7 @@
 //! 2. The context of a kernel is valid until its compute function returns; only [`Context`] holds one.
 //! 3. Memory of a [`Memory`] stays mapped at the same address while an `Arc` of it lives.
 //!
-//! All kernels are synchronous (`docs/decisions/calls-of-tensorflow-wait.md`).
+//! All kernels are synchronous (`docs/decisions.md`).
 
 use std::{
     any::Any,
