@@ -77,7 +77,7 @@ test-kubernetes: build ## the Helm chart: schemas, and its training in container
 	@scripts/setup-tools.sh kubernetes
 	@scripts/test-kubernetes.sh
 
-fuzz: setup ## every parser under a fuzzer, a minute each (docs/fuzzing.md)
+fuzz: setup ## every parser under a fuzzer, a minute each (docs/testing.md)
 	@scripts/fuzz.sh
 
 model: setup ## the ring of the hand-off under loom, shuttle and ThreadSanitizer, two million requests
