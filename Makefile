@@ -17,11 +17,11 @@ export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
 # Users get the optimised binary; tests start that which is built with them, so that the gate compiles
 # each crate once, and with every check of arithmetic and every drill in it.
 export TIERFEED_PROFILE ?= release
-test test-cluster test-frameworks imagenet-example test-launchers test-kubernetes stress sanitize demo-short: export TIERFEED_PROFILE := dev
+test test-benchmarks test-cluster test-frameworks imagenet-example test-launchers test-kubernetes stress sanitize demo-short: export TIERFEED_PROFILE := dev
 # The binary that Python tests, benches and the demo start.
 export TIERFEED_BIN = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(TIERFEED_PROFILE)),debug,release)/tierfeed
 
-.PHONY: help setup build wheel first-batch image release install uninstall test test-cluster test-frameworks imagenet-example test-launchers test-numa test-kubernetes fuzz model sanitize stress stress-long lint bench experiments experiments-quick demo demo-short ci
+.PHONY: help setup build build-benchmarks wheel first-batch image release install uninstall test test-benchmarks test-cluster test-frameworks imagenet-example test-launchers test-numa test-kubernetes fuzz model sanitize stress stress-long lint bench experiments experiments-quick demo demo-short ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -31,6 +31,9 @@ setup: ## install what is missing: Debian packages, Rust, the Python environment
 
 build: setup ## the tierfeed binary and the Python package, optimised (TIERFEED_PROFILE=dev: quickly)
 	@scripts/build.sh
+
+build-benchmarks: build ## `tierfeed-bench` and what it starts, from the workspace benchmarks/
+	@scripts/build-benchmarks.sh
 
 wheel: setup ## a wheel with program and Python package, for any Linux with glibc 2.34, in target/wheel
 	@scripts/setup-tools.sh wheel
@@ -52,9 +55,13 @@ install: build ## programs, manual pages and completions below PREFIX (default ~
 uninstall: ## removes what install put below PREFIX
 	@PREFIX="$(PREFIX)" scripts/install.sh uninstall
 
-test: build ## all tests: Rust, documentation examples, Python
+test: build ## all tests of the product: Rust, documentation examples, Python
 	@scripts/setup-tools.sh test
 	@scripts/test.sh
+
+test-benchmarks: build-benchmarks ## tests of benches, experiments and fault injection
+	@scripts/setup-tools.sh test
+	cd benchmarks && cargo nextest run --workspace $${CI:+--profile ci}
 
 test-cluster: build ## trainings on several nodes: a private Slurm of four, Open MPI, MPICH, torchrun
 	@scripts/setup-tools.sh cluster
@@ -83,12 +90,11 @@ fuzz: setup ## every parser under a fuzzer, a minute each (docs/testing.md)
 model: setup ## the ring of the hand-off under loom, shuttle and ThreadSanitizer, two million requests
 	@scripts/model.sh
 
-stress: build ## live runs under random faults, benches with their floors
+stress: build-benchmarks ## live runs under random faults, benches with their floors
 	@scripts/setup-tools.sh test
 	@scripts/stress.sh short
 
-stress-long: setup ## more of it, models and every parser under a fuzzer, for a night
-	@scripts/build.sh --package tierfeed-benchmarks --package tierfeed-chaos
+stress-long: build-benchmarks ## more of it, models and every parser under a fuzzer, for a night
 	@scripts/setup-tools.sh test
 	@scripts/stress.sh long
 
@@ -100,23 +106,20 @@ lint: setup ## formatting, clippy, the fence around core, documentation, Python,
 	@scripts/setup-tools.sh lint
 	@scripts/lint.sh
 
-bench: setup ## criterion benches, the hand-off against the plain DataLoader, the transport between nodes against a plain TCP copy, frameworks with and without tierfeed
-	@scripts/build.sh --package tierfeed-benchmarks --package tierfeed-chaos
-	cargo bench -p tierfeed-benchmarks
+bench: build-benchmarks ## criterion benches, the hand-off against the plain DataLoader, the transport between nodes against a plain TCP copy, frameworks with and without tierfeed
+	cd benchmarks && cargo bench -p tierfeed-benchmarks
 	$(TIERFEED_BIN)-bench handoff --python .venv/bin/python
 	$(TIERFEED_BIN)-bench peers --transport
 	$(TIERFEED_BIN)-bench frameworks --python "$$(scripts/frameworks/setup.sh newest)/bin/python"
 
-experiments: setup ## figures of papers as real trainings, and other loaders beside tierfeed; writes experiments.json
+experiments: build-benchmarks ## figures of papers as real trainings, and other loaders beside tierfeed; writes experiments.json
 	@scripts/setup-tools.sh experiments
-	@scripts/build.sh --package tierfeed-benchmarks --lib --bins --examples
 	python="$$(scripts/frameworks/setup.sh peers)/bin/python" && \
 	  $(TIERFEED_BIN)-bench paper all --python "$$python" --figures experiments.json && \
 	  $(TIERFEED_BIN)-bench loaders --python "$$python" --figures experiments.json
 
-experiments-quick: setup ## the same in about ten minutes, against what they reached before
+experiments-quick: build-benchmarks ## the same in about ten minutes, against what they reached before
 	@scripts/setup-tools.sh experiments
-	@scripts/build.sh --package tierfeed-benchmarks --lib --bins --examples
 	python="$$(scripts/frameworks/setup.sh peers)/bin/python" && \
 	  $(TIERFEED_BIN)-bench paper all --quick --python "$$python" --figures experiments.json \
 	    --floors benchmarks/experiments/floors.json && \
@@ -128,5 +131,5 @@ demo: build ## train on photographs: plain DataLoader, then tierfeed, then a tab
 demo-short: build ## the same on few photographs, as CI runs it
 	@TIERFEED_DEMO_IMAGES=160 TIERFEED_DEMO_EPOCHS=2 scripts/demo.sh
 
-ci: ## what CI runs: test, test-cluster, test-frameworks, lint, test-numa, test-kubernetes, stress and the short demo
+ci: ## what CI runs: test, test-benchmarks, test-cluster, test-frameworks, lint, test-numa, test-kubernetes, stress and the short demo
 	@.ci/run

@@ -2,9 +2,6 @@
 # Builds the tierfeed binary with the indexer of HDF5 beside it, and the Python package, and puts the
 # package into .venv. TIERFEED_PROFILE says how: release (the default), or dev, with all tests.
 #
-# Arguments are passed to cargo, such as `--package tierfeed-benchmarks` for `tierfeed-bench` and `--package
-# tierfeed-chaos` for what it starts; both are in every dev build.
-#
 # One cargo command builds all: apart, they would resolve to other features of the crates they
 # share, and half of them would be compiled twice. Wheels are packed from the same files (scripts/wheel.sh).
 # Nothing is installed outside this folder.
@@ -16,7 +13,7 @@ case ${TIERFEED_PROFILE:-release} in
   release)
     folder=$CARGO_TARGET_DIR/release
     cargo build --release --package tierfeed --package tierfeed-hdf5-indexer --package tierfeed-python \
-      --package tierfeed-tensorflow "$@" ;;
+      --package tierfeed-tensorflow ;;
   dev)
     folder=$CARGO_TARGET_DIR/debug
     cargo build --workspace --lib --bins --examples --tests ;;

@@ -39,20 +39,28 @@ core_is_no_std() {
 types_of_python() { (cd python && ../.venv/bin/python -m mypy --no-error-summary); }
 
 check 'format' cargo fmt --all --check
+check 'format of benchmarks' cargo fmt --manifest-path benchmarks/Cargo.toml --all --check
 # Only the format: to compile the fuzz targets means to build libFuzzer and all dependencies again.
 check 'format of the fuzz targets' cargo fmt --manifest-path verification/fuzz/Cargo.toml --check
 check 'clippy' cargo clippy --quiet --workspace --all-targets -- -D warnings
+check 'clippy of benchmarks' cargo clippy --quiet --manifest-path benchmarks/Cargo.toml --workspace --all-targets \
+  -- -D warnings
 check 'dependencies of core' core_dependencies
 check 'core without std' core_is_no_std
 check 'architecture' .venv/bin/python scripts/lint/architecture.py
 check 'layers' .venv/bin/python scripts/lint/layers.py
+check 'locks' .venv/bin/python scripts/lint/locks.py
 check 'lines of crates and functions' python3 scripts/lines.py >/dev/null
 check 'limits' .venv/bin/python scripts/lint/limits.py
 check 'links' .venv/bin/python scripts/lint/links.py
 check 'specification' .venv/bin/python scripts/lint/specification.py
-check 'documentation' env RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' \
-  cargo doc --quiet --workspace --no-deps --document-private-items
-check 'licences and sources' cargo deny --log-level error check licenses bans sources
+export RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links'
+for manifest in Cargo.toml benchmarks/Cargo.toml; do
+  check "documentation of $manifest" \
+    cargo doc --quiet --manifest-path "$manifest" --workspace --no-deps --document-private-items
+  check "licences and sources of $manifest" \
+    cargo deny --log-level error --manifest-path "$manifest" check --config deny.toml licenses bans sources
+done
 check 'python' .venv/bin/python -m ruff check --quiet .
 check 'types of python' types_of_python
 mapfile -t shell_scripts < <(git ls-files --cached --others --exclude-standard '*.sh' .ci/run)

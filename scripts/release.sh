@@ -16,12 +16,14 @@ readonly version=${1:-} tag=v${1:-}
 [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed: git status"
 [ "$(git branch --show-current)" = main ] || fail "this is branch $(git branch --show-current), not main"
 ! git rev-parse --quiet --verify "refs/tags/$tag" >/dev/null || fail "the tag $tag exists"
-stated=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
-[ "$stated" = "$version" ] || fail "Cargo.toml says version = \"$stated\": write \"$version\" there"
 grep -q "^## \[*$version\]*\( \|$\)" CHANGELOG.md || fail "CHANGELOG.md has no section '## $version'"
 
-cargo metadata --locked --format-version 1 >/dev/null ||
-  fail "Cargo.lock does not match the manifests: cargo update --workspace, and commit it"
+for manifest in Cargo.toml benchmarks/Cargo.toml; do
+  stated=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$manifest" | head -n 1)
+  [ "$stated" = "$version" ] || fail "$manifest says version = \"$stated\": write \"$version\" there"
+  cargo metadata --manifest-path "$manifest" --locked --format-version 1 >/dev/null ||
+    fail "the lock file of $manifest does not match: cargo update --manifest-path $manifest --workspace, and commit it"
+done
 
 .ci/run
 wheel=$(CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target} make --no-print-directory wheel | tail -n 1)

@@ -50,7 +50,7 @@ else
   part models scripts/model.sh long
   part 'leases of TensorFlow' env TIERFEED_LEASED_BATCHES=100000 scripts/test-frameworks.sh -k leave_no_lease
   part 'large permutations' cargo nextest run -p tierfeed-core --features large_vectors large
-  part criterion cargo bench -p tierfeed-benchmarks
+  part criterion cargo bench --manifest-path benchmarks/Cargo.toml -p tierfeed-benchmarks
   bench policies
   bench handoff --python .venv/bin/python
   bench copy

@@ -38,7 +38,7 @@ const OURS: &str = "tierfeed";
 
 #[derive(Debug, Clone, Args)]
 pub struct Settings {
-    /// The S3 server, built by `cargo build --example s3_server` [default: examples/s3_server beside
+    /// The S3 server, built by `make build-benchmarks` [default: examples/s3_server beside
     /// tierfeed].
     #[arg(long, value_name = "FILE")]
     pub server: Option<PathBuf>,

@@ -58,17 +58,17 @@ Module = tuple[str, ...]
 
 def packages() -> dict[str, tuple[Path, set[str]]]:
     """The folder of each crate of ours, and what it depends on when it is built."""
-    text = subprocess.run(
-        ["cargo", "metadata", "--no-deps", "--format-version", "1"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    return {
-        package["name"]: (
-            Path(package["manifest_path"]).parent.relative_to(Path.cwd()),
-            {it["name"] for it in package["dependencies"] if it["kind"] != "dev" and it.get("path")},
-        )
-        for package in json.loads(text)["packages"]
-    }
+    found = {}
+    for workspace in ("Cargo.toml", "benchmarks/Cargo.toml"):
+        text = subprocess.run(
+            ["cargo", "metadata", "--manifest-path", workspace, "--no-deps", "--format-version", "1"],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        for package in json.loads(text)["packages"]:
+            folder = Path(package["manifest_path"]).parent.relative_to(Path.cwd())
+            needs = (it for it in package["dependencies"] if it["kind"] != "dev" and it.get("path"))
+            found[package["name"]] = (folder, {it["name"] for it in needs})
+    return found
 
 
 def layer_of(name: str, folder: Path) -> int | None:

@@ -27,7 +27,7 @@ impl Programs {
     ///
     /// [`Failure::Input`] if `tierfeed` was not built.
     pub fn find() -> Result<Self, Failure> {
-        Ok(Self { tierfeed: beside("tierfeed", "tierfeed")?, own: own()? })
+        Ok(Self { tierfeed: beside("tierfeed")?, own: own()? })
     }
 
     /// The prediction of `tierfeed plan --simulate` for a job.
@@ -69,18 +69,18 @@ impl Programs {
     }
 }
 
-/// The program `name` beside this one; `package` builds it.
+/// The program `name` beside this one.
 ///
 /// # Errors
 ///
 /// [`Failure::Input`] if it was not built.
-pub fn beside(name: &str, package: &str) -> Result<PathBuf, Failure> {
+pub fn beside(name: &str) -> Result<PathBuf, Failure> {
     let path = own()?.with_file_name(name);
     if path.is_file() {
         return Ok(path);
     }
     Err(Failure::Input(anyhow!(
-        "{}: there is no such file; build it with `cargo build -p {package}`",
+        "{}: there is no such file; build it with `make build-benchmarks`",
         path.display()
     )))
 }

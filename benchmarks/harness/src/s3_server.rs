@@ -28,7 +28,7 @@ impl S3Server {
     ) -> anyhow::Result<Self> {
         if !program.exists() {
             bail!(
-                "{} is not there; build it with `cargo build -p tierfeed-benchmarks --example s3_server`, \
+                "{} is not there; build it with `make build-benchmarks`, \
                  or name it by --server",
                 program.display()
             );

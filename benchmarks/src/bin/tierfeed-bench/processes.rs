@@ -23,7 +23,7 @@ impl ForwardedArguments {
     /// Replaces this process by `tierfeed-chaos`, whose help names it `name`. So output, signals and exit code
     /// are those of one process.
     pub(crate) fn exec(&self, name: &str, command: Option<&str>) -> Result<(), Failure> {
-        let program = programs::beside("tierfeed-chaos", "tierfeed-chaos")?;
+        let program = programs::beside("tierfeed-chaos")?;
         let mut chaos = Command::new(&program);
         let error = chaos.arg0(name).args(command).args(&self.options).exec();
         Err(anyhow::Error::new(error).context(program.display().to_string()).into())
