@@ -6,12 +6,11 @@
 //! give equal residency.
 
 mod belady;
+mod by_age;
 mod deepmemory;
 mod deli;
-mod fifo;
 mod gap;
 mod lobster;
-mod lru;
 mod nopfs;
 mod page_cache;
 mod partitioned;
@@ -31,7 +30,10 @@ use core::{
     str::FromStr,
 };
 
-use self::lobster::{Eviction, Lobster};
+use self::{
+    by_age::{Age, ByAge},
+    lobster::{Eviction, Lobster},
+};
 pub use tuning::{
     Buffers, Distance, Fetches, RankFetches, Rates, Reuse, SampleCount, Source, Tuning,
 };
@@ -207,7 +209,7 @@ pub fn build(kind: Kind, setting: &Setting) -> Box<dyn Policy> {
         // Of a published order little more than an epoch is known, and a sample may occur twice in
         // it.
         Kind::Gap if setting.order.shuffle == Shuffle::Published => {
-            Box::new(belady::Belady::new(setting))
+            Box::new(Lobster::new(setting, Eviction::Bypass))
         }
         Kind::Gap => Box::new(gap::Gap::new(setting)),
         Kind::DeepMemory => Box::new(deepmemory::DeepMemory::new(setting)),
@@ -217,9 +219,9 @@ pub fn build(kind: Kind, setting: &Setting) -> Box<dyn Policy> {
         Kind::Deli => Box::new(deli::Deli::new(setting)),
         Kind::Pinned => Box::new(pinned::Pinned),
         Kind::Partitioned => Box::new(partitioned::Partitioned::new(setting)),
-        Kind::Belady => Box::new(belady::Belady::new(setting)),
-        Kind::Fifo => Box::new(fifo::Fifo::new(setting)),
-        Kind::Lru => Box::new(lru::Lru::new(setting)),
+        Kind::Belady => Box::new(Lobster::new(setting, Eviction::Bypass)),
+        Kind::Fifo => Box::new(ByAge::new(setting, Age::SinceFirstRead)),
+        Kind::Lru => Box::new(ByAge::new(setting, Age::SinceLastRead)),
         Kind::PageCache => Box::new(page_cache::PageCache::new(setting)),
         Kind::None => Box::new(Nothing),
     }
@@ -235,6 +237,19 @@ pub enum Stay {
     UntilRead,
     /// Until another sample needs the room.
     Unknown,
+}
+
+/// The past reads on which it depends what tiers hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Past {
+    /// Those of the last epochs.
+    LastEpochs,
+    /// Those that filled the tiers; others would have filled them with other samples, and as much.
+    Filling,
+    /// The same on one node. On several, on epochs long past: samples come back to a node in any of them.
+    FillingOfOneNode,
+    /// Those of epochs long past.
+    Long,
 }
 
 #[derive(Debug)]
@@ -336,38 +351,38 @@ impl Kind {
     #[must_use]
     pub const fn stay(self, shuffle: Shuffle) -> Stay {
         match self {
-            Self::Pinned | Self::Partitioned => Stay::ForGood,
             Self::Gap if matches!(shuffle, Shuffle::Published) => Stay::Unknown,
-            Self::Gap => Stay::UntilRead,
-            Self::DeepMemory
-            | Self::Lobster
-            | Self::LobsterLazy
-            | Self::NoPfs
-            | Self::Deli
-            | Self::Belady
-            | Self::Fifo
-            | Self::Lru
-            | Self::PageCache
-            | Self::None => Stay::Unknown,
+            _ => self.properties().1,
         }
     }
 
     #[must_use]
+    pub const fn past(self) -> Past {
+        self.properties().2
+    }
+
+    #[must_use]
     pub const fn name(self) -> &'static str {
+        self.properties().0
+    }
+
+    const fn properties(self) -> (&'static str, Stay, Past) {
+        use Past::{Filling, FillingOfOneNode, LastEpochs, Long};
+        use Stay::{ForGood, Unknown, UntilRead};
         match self {
-            Self::Gap => "gap",
-            Self::DeepMemory => "deepmemory",
-            Self::Lobster => "lobster",
-            Self::LobsterLazy => "lobster-lazy",
-            Self::NoPfs => "nopfs",
-            Self::Deli => "deli",
-            Self::Pinned => "pinned",
-            Self::Partitioned => "partitioned",
-            Self::Belady => "belady",
-            Self::Fifo => "fifo",
-            Self::Lru => "lru",
-            Self::PageCache => "page-cache",
-            Self::None => "none",
+            Self::Gap => ("gap", UntilRead, Filling),
+            Self::DeepMemory => ("deepmemory", Unknown, Filling),
+            Self::Lobster => ("lobster", Unknown, Filling),
+            Self::LobsterLazy => ("lobster-lazy", Unknown, FillingOfOneNode),
+            Self::NoPfs => ("nopfs", Unknown, FillingOfOneNode),
+            Self::Deli => ("deli", Unknown, Filling),
+            Self::Pinned => ("pinned", ForGood, FillingOfOneNode),
+            Self::Partitioned => ("partitioned", ForGood, FillingOfOneNode),
+            Self::Belady => ("belady", Unknown, FillingOfOneNode),
+            Self::Fifo => ("fifo", Unknown, LastEpochs),
+            Self::Lru => ("lru", Unknown, Filling),
+            Self::PageCache => ("page-cache", Unknown, Long),
+            Self::None => ("none", Unknown, LastEpochs),
         }
     }
 }

@@ -4,7 +4,10 @@
 //! whole run has, but perhaps with other samples. What that changes depends on the policy; the test
 //! `one_epoch` compares all of them.
 
-use crate::{order::Spec, retention::policy::Kind};
+use crate::{
+    order::Spec,
+    retention::policy::{Kind, Past},
+};
 
 /// The most epochs that are played before a single epoch of a long run.
 const WARM_UP_MAX: u32 = 32;
@@ -34,24 +37,11 @@ pub enum LateStart {
 impl LateStart {
     #[must_use]
     pub const fn of(policy: Kind, nodes: u32) -> Self {
-        match policy {
-            Kind::None | Kind::Fifo => Self::Equal,
-            Kind::PageCache => Self::Estimate,
-            Kind::Pinned | Kind::Partitioned | Kind::NoPfs | Kind::Belady | Kind::LobsterLazy
-                if nodes > 1 =>
-            {
-                Self::Estimate
-            }
-            Kind::Gap
-            | Kind::DeepMemory
-            | Kind::Lobster
-            | Kind::LobsterLazy
-            | Kind::NoPfs
-            | Kind::Deli
-            | Kind::Pinned
-            | Kind::Partitioned
-            | Kind::Belady
-            | Kind::Lru => Self::Near,
+        match policy.past() {
+            Past::LastEpochs => Self::Equal,
+            Past::FillingOfOneNode if nodes > 1 => Self::Estimate,
+            Past::Filling | Past::FillingOfOneNode => Self::Near,
+            Past::Long => Self::Estimate,
         }
     }
 

@@ -8,53 +8,14 @@
 //! away. On several nodes the gap has no bound, so it looks as many epochs ahead as the gaps reach
 //! that fill its tiers ([`gap_max`]), and [`MARGIN`] more, because what it keeps varies around the
 //! steady state; at most [`LOOKAHEAD_MAX`], because each epoch takes 4 bytes a sample.
+//!
+//! The rule itself is [`super::lobster`] without its own.
 
-use super::{Policy, Read, Setting, farthest::Farthest};
-use crate::{
-    id::{SampleId, TierId},
-    retention::{
-        future_accesses::{FutureAccesses, NextUse, NextUses},
-        residency::Residency,
-    },
-};
+use super::Setting;
 
 const MARGIN: u32 = 2;
 
 pub(super) const LOOKAHEAD_MAX: u32 = 32;
-
-#[derive(Debug)]
-pub(super) struct Belady {
-    kept: Farthest,
-    lookahead: u32,
-}
-
-impl Belady {
-    pub(super) fn new(setting: &Setting) -> Self {
-        let kept = Farthest::new(setting.sizes.len(), setting.capacities.len());
-        Self { kept, lookahead: lookahead(setting) }
-    }
-}
-
-impl Policy for Belady {
-    fn lookahead(&self) -> u32 {
-        self.lookahead
-    }
-
-    fn next_uses(&self) -> NextUses {
-        NextUses::Asked
-    }
-
-    fn read(&mut self, read: Read, future: &FutureAccesses, residency: &mut Residency) {
-        match future.next_use(read.sample, read.at) {
-            NextUse::Never => self.kept.drop(read.sample, residency),
-            next => self.kept.keep(read, next, future, residency),
-        }
-    }
-
-    fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>) {
-        self.kept.displaced(sample, from, to);
-    }
-}
 
 pub(super) fn lookahead(setting: &Setting) -> u32 {
     let spec = &setting.order;

@@ -39,9 +39,11 @@ use crate::{
 pub(super) enum Eviction {
     Eager,
     Lazy,
+    /// As [`super::belady`] has it: at once what is not used again, and nothing of Lobster's own.
+    Bypass,
 }
 
-/// Keeps what is used in the next epoch (eager), or the nearest next uses (lazy).
+/// Keeps what is used in the next epoch (eager), or the nearest next uses.
 #[derive(Debug)]
 pub(super) struct Lobster {
     kept: Farthest,
@@ -61,12 +63,13 @@ impl Lobster {
             // The rule looks no farther.
             (Eviction::Eager, Distance::Epochs(epochs)) => epochs,
             (Eviction::Eager, Distance::Steps(most)) => most.div_ceil(steps),
-            (Eviction::Lazy, _) => belady::lookahead(setting),
+            (Eviction::Lazy | Eviction::Bypass, _) => belady::lookahead(setting),
         };
         let epochs_left = setting.order.epochs.saturating_sub(setting.order.start.epoch.0 + 1);
         let lookahead = lookahead.min(epochs_left.max(1)).min(belady::LOOKAHEAD_MAX);
         let kept = Farthest::new(setting.sizes.len(), setting.capacities.len());
-        let left = (reuse.count > 0).then(|| nopfs::counts(setting)).flatten();
+        let counts = reuse.count > 0 && eviction != Eviction::Bypass;
+        let left = counts.then(|| nopfs::counts(setting)).flatten();
         Self { kept, eviction, reuse, left, lookahead }
     }
 
@@ -108,7 +111,10 @@ impl Policy for Lobster {
             Eviction::Lazy if is_used_up => {
                 self.kept.keep(read, NextUse::Never, future, residency);
             }
-            Eviction::Eager | Eviction::Lazy => self.kept.keep(read, next, future, residency),
+            Eviction::Bypass if next == NextUse::Never => self.kept.drop(read.sample, residency),
+            Eviction::Eager | Eviction::Lazy | Eviction::Bypass => {
+                self.kept.keep(read, next, future, residency);
+            }
         }
     }
 
