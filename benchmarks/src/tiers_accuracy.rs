@@ -13,6 +13,7 @@ pub mod paired;
 mod reference;
 mod sample;
 mod storage;
+mod team;
 
 use std::path::{Path, PathBuf};
 
@@ -27,10 +28,7 @@ use tierfeed_harness::{
     output::step,
 };
 
-pub use self::{
-    comparison::{Comparison, Figures},
-    sample::Statistic,
-};
+pub use self::{comparison::Comparison, sample::Statistic};
 use self::{latency::Way, machine::Machine, paired::PAIRS_MIN, reference::Program};
 
 #[derive(Debug, Clone, Args)]
@@ -81,7 +79,7 @@ impl Judged for Outcome {
         let start = Judgement::default();
         self.comparisons
             .iter()
-            .fold(start, |judged, it| judged.verdict(it.what.to_string(), it.verdict))
+            .fold(start, |judged, it| judged.verdict(it.what.to_owned(), it.verdict.name))
     }
 }
 

@@ -31,7 +31,7 @@ use tierfeed_resource_gatherer::{
 use self::burner::Burner;
 use crate::tiers_accuracy::{
     machine::Machine,
-    paired::{PAIRS_MIN, Ratio, Reason, Verdict, judge_ratios, median_interval},
+    paired::{PAIRS_MIN, Ratio, Verdict, judge_ratios, median_interval},
 };
 
 /// The largest relative difference of idle latency under load and without load.
@@ -72,9 +72,8 @@ pub struct Contended {
     /// The largest distance of the ratio from one; `None` where CPU time cannot stand in, and only the flag
     /// is promised.
     pub tolerance: Option<f64>,
-    /// `agrees`, `differs` or `inconclusive`.
-    pub verdict: &'static str,
-    pub reason: Option<String>,
+    #[serde(flatten)]
+    pub verdict: Verdict,
     pub pairs: Vec<Turns>,
 }
 
@@ -92,7 +91,7 @@ impl Judged for Outcome {
         let start = Judgement::default();
         self.figures
             .iter()
-            .fold(start, |judged, it| judged.verdict(it.what.to_string(), it.verdict))
+            .fold(start, |judged, it| judged.verdict(it.what.to_owned(), it.verdict.name))
     }
 }
 
@@ -172,31 +171,22 @@ impl Row {
         let ratios: Vec<f64> =
             counted(&pairs).map(|pair| pair.load.median / pair.peace.median).collect();
         let flagged = pairs.iter().filter(|pair| pair.load.contended).count();
-        let (ratio, verdict) = match self.tolerance {
-            Some(tolerance) => judge_ratios(&ratios, tolerance),
-            None => match median_interval(&ratios) {
-                Some(ratio) => (Some(ratio), Verdict::Agrees),
-                None => (None, Verdict::Inconclusive(Reason::Few { pairs: ratios.len() })),
-            },
-        };
         let unflagged = pairs.len() - flagged;
-        let (verdict, reason) = match verdict {
+        let ratio = median_interval(&ratios);
+        let verdict = match self.tolerance {
             // A burner ran, and the figure does not say so: that counts also in a turn that was disturbed
             // otherwise.
-            _ if unflagged > 0 => {
-                (Verdict::Differs, Some(format!("{unflagged} figures under load are not flagged")))
-            }
-            Verdict::Inconclusive(reason) => {
-                let reason = match reason {
-                    Reason::Few { pairs: few } => format!(
-                        "it was quiet in {few} of {} pairs without the burner, {PAIRS_MIN} are needed",
-                        pairs.len()
-                    ),
-                    reason => reason.to_string(),
-                };
-                (Verdict::Inconclusive(Reason::NoFigures(reason.clone())), Some(reason))
-            }
-            verdict => (verdict, None),
+            _ if unflagged > 0 => Verdict {
+                reason: Some(format!("{unflagged} figures under load are not flagged")),
+                ..Verdict::DIFFERS
+            },
+            _ if ratio.is_none() => Verdict::inconclusive(format!(
+                "it was quiet in {} of {} pairs without the burner, {PAIRS_MIN} are needed",
+                ratios.len(),
+                pairs.len()
+            )),
+            Some(tolerance) => judge_ratios(&ratios, tolerance).1,
+            None => Verdict::AGREES,
         };
         Contended {
             what: self.what,
@@ -206,8 +196,7 @@ impl Row {
             flagged_in_peace: pairs.iter().filter(|pair| pair.peace.contended).count(),
             ratio,
             tolerance: self.tolerance,
-            verdict: verdict.name(),
-            reason,
+            verdict,
             pairs,
         }
     }
@@ -232,10 +221,10 @@ mod tests {
     #[test]
     fn latency_by_cpu_time_that_is_right_within_a_tenth_agrees() {
         let judged = idle().judged(vec![pair(100.0, 108.0); 6]);
-        assert_eq!((judged.verdict, judged.flagged), ("agrees", 6));
+        assert_eq!((judged.verdict.name, judged.flagged), ("agrees", 6));
         let ratio = Ratio { median: 1.08, low: 1.08, high: 1.08 };
         assert_eq!(judged.ratio, Some(ratio));
-        assert_eq!(idle().judged(vec![pair(100.0, 112.0); 6]).verdict, "differs");
+        assert_eq!(idle().judged(vec![pair(100.0, 112.0); 6]).verdict.name, "differs");
     }
 
     #[test]
@@ -243,8 +232,8 @@ mod tests {
         let mut pairs = vec![pair(100.0, 100.0); 6];
         pairs[3].load.contended = false;
         let judged = idle().judged(pairs);
-        assert_eq!(judged.verdict, "differs");
-        assert!(judged.reason.unwrap().contains("1 figures under load are not flagged"));
+        assert_eq!(judged.verdict.name, "differs");
+        assert!(judged.verdict.reason.unwrap().contains("1 figures under load are not flagged"));
     }
 
     #[test]
@@ -252,21 +241,21 @@ mod tests {
         let mut pairs = vec![pair(100.0, 100.0); 7];
         pairs[0] = Turns { peace: estimate(50.0, true), load: estimate(100.0, true) };
         let judged = idle().judged(pairs.clone());
-        assert_eq!((judged.verdict, judged.flagged_in_peace), ("agrees", 1));
+        assert_eq!((judged.verdict.name, judged.flagged_in_peace), ("agrees", 1));
         assert_eq!(judged.ratio, Some(Ratio { median: 1.0, low: 1.0, high: 1.0 }));
         pairs[1].peace.contended = true;
         let judged = idle().judged(pairs);
-        assert_eq!(judged.verdict, "inconclusive");
-        assert!(judged.reason.unwrap().contains("quiet in 5 of 7 pairs"));
+        assert_eq!(judged.verdict.name, "inconclusive");
+        assert!(judged.verdict.reason.unwrap().contains("quiet in 5 of 7 pairs"));
     }
 
     #[test]
     fn bandwidth_has_only_its_flag_to_keep() {
         let read = rows(2)[1];
-        assert_eq!(read.judged(vec![pair(30e9, 12e9); 6]).verdict, "agrees");
+        assert_eq!(read.judged(vec![pair(30e9, 12e9); 6]).verdict.name, "agrees");
         let mut pairs = vec![pair(30e9, 12e9); 6];
         pairs[0].load.contended = false;
-        assert_eq!(read.judged(pairs).verdict, "differs");
+        assert_eq!(read.judged(pairs).verdict.name, "differs");
     }
 
     #[test]

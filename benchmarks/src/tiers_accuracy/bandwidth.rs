@@ -6,17 +6,17 @@
 use tierfeed_core::units::Bytes;
 use tierfeed_numa_memory::{
     Anonymous, Pages,
-    kernels::{self, parts, parts_mut},
-    team::{self, TeamError},
+    kernels::{self, LINE_BYTES},
 };
 
 use super::{
     Settings,
-    comparison::{Comparison, Quantity, Row, Turn, alternate},
+    comparison::{Comparison, Row, Turn, alternate},
     machine::Machine,
     paired::Figure,
     reference::Program,
     sample::{Sample, Statistic, to_f64},
+    team,
 };
 
 const FACTOR: f64 = 3.0;
@@ -58,7 +58,7 @@ pub(super) fn rows(threads: usize) -> Vec<Row> {
         reference: "variant of STREAM",
         parallel: threads,
         statistic: Statistic::Best,
-        quantity: Quantity::BytesPerSecond,
+        unit: "bytes_per_s",
         tolerance: 0.05,
     };
     Kernel::ALL.into_iter().map(row).collect()
@@ -136,7 +136,7 @@ impl Arrays {
         [&self.a, &self.b, &self.c].map(share).into_iter().fold(1.0, f64::min)
     }
 
-    fn passes(&mut self, count: usize, cpus: &[usize]) -> Result<[Vec<Sample>; 4], TeamError> {
+    fn passes(&mut self, count: usize, cpus: &[usize]) -> anyhow::Result<[Vec<Sample>; 4]> {
         let mut samples = [const { Vec::new() }; 4];
         for _ in 0..count {
             for (kernel, of_kernel) in Kernel::ALL.into_iter().zip(&mut samples) {
@@ -146,25 +146,24 @@ impl Arrays {
         Ok(samples)
     }
 
-    fn pass(&mut self, kernel: Kernel, cpus: &[usize]) -> Result<Sample, TeamError> {
+    fn pass(&mut self, kernel: Kernel, cpus: &[usize]) -> anyhow::Result<Sample> {
         let Self { a, b, c } = self;
-        let count = cpus.len();
         let (to, first, second) = match kernel {
             Kernel::Copy => (c, &*a, &*a),
             Kernel::Scale => (b, &*c, &*c),
             Kernel::Add => (c, &*a, &*b),
             Kernel::Triad => (a, &*b, &*c),
         };
-        let to = parts_mut(to.words_mut(), count);
-        let sources = parts(first.words(), count).into_iter().zip(parts(second.words(), count));
-        let work = cpus.iter().copied().zip(to.into_iter().zip(sources));
-        let turns = team::run(work, |(to, (first, second))| match kernel {
+        // Whole cache lines, as equal as they allow.
+        let part = to.words().len().div_ceil(cpus.len()).next_multiple_of(LINE_BYTES / 8);
+        let sources = first.words().chunks(part).zip(second.words().chunks(part));
+        let work = cpus.iter().copied().zip(to.words_mut().chunks_mut(part).zip(sources));
+        team::run(work, |(to, (first, second))| match kernel {
             Kernel::Copy => kernels::copy(to, first),
             Kernel::Scale => kernels::scale(to, first, FACTOR),
             Kernel::Add => kernels::add(to, first, second),
             Kernel::Triad => kernels::triad(to, first, second, FACTOR),
-        })?;
-        Ok(Sample::from(&turns))
+        })
     }
 }
 

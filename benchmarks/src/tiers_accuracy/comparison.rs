@@ -1,9 +1,11 @@
 //! One figure of tierfeed beside that of a reference, in turns.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::{
-    paired::{Figure, Pair, Ratio, Reason, Verdict, is_enough, judge, median_of_sorted},
+    paired::{Figure, Pair, Ratio, Verdict, is_enough, judge, median_of_sorted},
     sample::Statistic,
 };
 
@@ -14,16 +16,10 @@ pub(super) struct Row {
     /// Threads that compute, or requests in flight.
     pub(super) parallel: usize,
     pub(super) statistic: Statistic,
-    pub(super) quantity: Quantity,
+    /// `bytes_per_s`, `ns` or `per_s`.
+    pub(super) unit: &'static str,
     /// The largest distance of the ratio from one.
     pub(super) tolerance: f64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Quantity {
-    BytesPerSecond,
-    Nanoseconds,
-    PerSecond,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -33,26 +29,16 @@ pub struct Comparison {
     /// Threads that computed, or requests in flight.
     pub parallel: usize,
     pub statistic: Statistic,
-    /// The medians of both sides over all undisturbed turns.
+    /// The medians of both sides over all undisturbed turns: `ours_ns`, `reference_ns`, in other units likewise.
     #[serde(flatten)]
-    pub figures: Option<Figures>,
+    pub figures: BTreeMap<String, f64>,
     /// The ratio of ours and the reference's, within pairs.
     pub ratio: Option<Ratio>,
     pub tolerance: f64,
-    /// `agrees`, `differs` or `inconclusive`.
-    pub verdict: &'static str,
-    pub reason: Option<String>,
+    #[serde(flatten)]
+    pub verdict: Verdict,
     /// Every pair, in order, including those that do not count.
     pub pairs: Vec<Pair>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(untagged)]
-#[expect(missing_docs, reason = "the fields are named after side and unit")]
-pub enum Figures {
-    BytesPerSecond { ours_bytes_per_s: f64, reference_bytes_per_s: f64 },
-    Nanoseconds { ours_ns: f64, reference_ns: f64 },
-    PerSecond { ours_per_s: f64, reference_per_s: f64 },
 }
 
 /// One turn of a side: a figure for each row.
@@ -90,8 +76,7 @@ impl Row {
 
     /// The comparison without a reference, or without a figure of ours.
     pub(super) fn without_figures(&self, why: &str) -> Comparison {
-        let reason = Reason::NoFigures(why.to_owned());
-        self.comparison(Vec::new(), None, Verdict::Inconclusive(reason))
+        self.comparison(Vec::new(), None, Verdict::inconclusive(why))
     }
 
     fn comparison(&self, pairs: Vec<Pair>, ratio: Option<Ratio>, verdict: Verdict) -> Comparison {
@@ -100,20 +85,16 @@ impl Row {
             reference: self.reference,
             parallel: self.parallel,
             statistic: self.statistic,
-            figures: self.figures(&pairs),
+            figures: self.figures(&pairs).unwrap_or_default(),
             ratio,
             tolerance: self.tolerance,
-            verdict: verdict.name(),
-            reason: match verdict {
-                Verdict::Inconclusive(reason) => Some(reason.to_string()),
-                Verdict::Agrees | Verdict::Differs => None,
-            },
+            verdict,
             pairs,
         }
     }
 
     /// Medians over the undisturbed turns, over all where none was.
-    fn figures(&self, pairs: &[Pair]) -> Option<Figures> {
+    fn figures(&self, pairs: &[Pair]) -> Option<BTreeMap<String, f64>> {
         let is_any_undisturbed = pairs.iter().any(Pair::is_undisturbed);
         let counted = || pairs.iter().filter(|it| it.is_undisturbed() || !is_any_undisturbed);
         let middle = |of: fn(&Pair) -> f64| {
@@ -123,17 +104,8 @@ impl Row {
         };
         let ours = middle(|pair| pair.ours.value)?;
         let reference = middle(|pair| pair.reference.value)?;
-        Some(match self.quantity {
-            Quantity::BytesPerSecond => {
-                Figures::BytesPerSecond { ours_bytes_per_s: ours, reference_bytes_per_s: reference }
-            }
-            Quantity::Nanoseconds => {
-                Figures::Nanoseconds { ours_ns: ours, reference_ns: reference }
-            }
-            Quantity::PerSecond => {
-                Figures::PerSecond { ours_per_s: ours, reference_per_s: reference }
-            }
-        })
+        let named = |(side, figure)| (format!("{side}_{}", self.unit), figure);
+        Some([("ours", ours), ("reference", reference)].map(named).into())
     }
 }
 
@@ -148,7 +120,7 @@ mod tests {
         reference: "another",
         parallel: 1,
         statistic: Statistic::Best,
-        quantity: Quantity::BytesPerSecond,
+        unit: "bytes_per_s",
         tolerance: 0.05,
     };
 
@@ -165,7 +137,7 @@ mod tests {
         };
         let compared = alternate(&[ROW], 6, || side('a'), || side('b')).unwrap();
         assert_eq!(order.into_inner(), "abababababab");
-        assert_eq!((compared[0].verdict, compared[0].pairs.len()), ("agrees", 6));
+        assert_eq!((compared[0].verdict.name, compared[0].pairs.len()), ("agrees", 6));
     }
 
     #[test]
@@ -176,16 +148,16 @@ mod tests {
             Ok(vec![figure(2.0, if turn % 2 == 0 { 0.5 } else { 1.0 })])
         };
         let compared = alternate(&[ROW], 6, ours, || Ok(vec![figure(2.0, 1.0)])).unwrap();
-        assert_eq!((compared[0].verdict, compared[0].pairs.len()), ("agrees", 11));
+        assert_eq!((compared[0].verdict.name, compared[0].pairs.len()), ("agrees", 11));
     }
 
     #[test]
     fn a_machine_that_is_never_quiet_ends_the_turns() {
         let busy = || Ok(vec![figure(2.0, 0.5)]);
         let compared = alternate(&[ROW], 6, busy, busy).unwrap();
-        assert_eq!((compared[0].verdict, compared[0].pairs.len()), ("inconclusive", 12));
-        assert!(compared[0].reason.as_ref().unwrap().contains("CPU share"));
-        assert!(compared[0].figures.is_some());
+        assert_eq!((compared[0].verdict.name, compared[0].pairs.len()), ("inconclusive", 12));
+        assert!(compared[0].verdict.reason.as_ref().unwrap().contains("CPU share"));
+        assert!(compared[0].figures.contains_key("ours_bytes_per_s"));
     }
 
     #[test]

@@ -11,8 +11,6 @@
 //! Source: T. Hoefler, R. Belli, "Scientific Benchmarking of Parallel Computing Systems", SC 2015
 //! (doi:10.1145/2807591.2807644), section 3.1.3, with exact ranks instead of the normal approximation.
 
-use std::fmt;
-
 use serde::Serialize;
 
 /// With fewer pairs no pair of order statistics encloses the median with 95 %.
@@ -49,71 +47,20 @@ pub struct Ratio {
     pub high: f64,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub enum Verdict {
-    Agrees,
-    Differs,
-    Inconclusive(Reason),
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Reason {
-    /// Part of the interval is inside the tolerance and part outside.
-    Straddles,
-    /// Other programs took the CPU.
-    Disturbed {
-        /// The number of pairs that count.
-        undisturbed: usize,
-        pairs: usize,
-        /// The least share of a CPU that tierfeed had.
-        ours: f64,
-        /// The least share of a CPU that the reference had.
-        reference: f64,
-    },
-    /// Fewer pairs than have an interval.
-    Few {
-        /// The number of pairs that count.
-        pairs: usize,
-    },
-    /// The kernel gave a side other pages than it asked for.
-    Pages {
-        /// The least share of the right pages on tierfeed's side.
-        ours: f64,
-        /// The least share of the right pages on the reference's side.
-        reference: f64,
-    },
-    /// There is nothing to compare with, or nothing to compare.
-    NoFigures(String),
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// `agrees`, `differs` or `inconclusive`.
+    #[serde(rename = "verdict")]
+    pub name: &'static str,
+    pub reason: Option<String>,
 }
 
 impl Verdict {
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Agrees => "agrees",
-            Self::Differs => "differs",
-            Self::Inconclusive(_) => "inconclusive",
-        }
-    }
-}
+    pub(crate) const AGREES: Self = Self { name: "agrees", reason: None };
+    pub(crate) const DIFFERS: Self = Self { name: "differs", reason: None };
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Straddles => f.write_str("the interval reaches over the border of the tolerance"),
-            Self::Disturbed { undisturbed, pairs, ours, reference } => write!(
-                f,
-                "{undisturbed} of {pairs} pairs were undisturbed, {PAIRS_MIN} are needed: the least \
-                 CPU share was {ours:.2} here and {reference:.2} in the reference, {SHARE_MIN} is needed"
-            ),
-            Self::Pages { ours, reference } => write!(
-                f,
-                "only {ours:.2} of the memory here and {reference:.2} in the reference lay in the pages \
-                 that were asked for, {PAGES_MIN} is needed"
-            ),
-            Self::Few { pairs } => write!(f, "{pairs} pairs count, {PAIRS_MIN} are needed"),
-            Self::NoFigures(why) => f.write_str(why),
-        }
+    pub(crate) fn inconclusive(reason: impl Into<String>) -> Self {
+        Self { name: "inconclusive", reason: Some(reason.into()) }
     }
 }
 
@@ -135,7 +82,7 @@ pub(crate) fn judge(pairs: &[Pair], tolerance: f64) -> (Option<Ratio>, Verdict) 
     let ratios: Vec<f64> =
         undisturbed(pairs).iter().map(|pair| pair.ours.value / pair.reference.value).collect();
     match judge_ratios(&ratios, tolerance) {
-        (None, _) => (None, Verdict::Inconclusive(disturbance(pairs, ratios.len()))),
+        (None, _) => (None, Verdict::inconclusive(disturbance(pairs, ratios.len()))),
         judged => judged,
     }
 }
@@ -143,15 +90,15 @@ pub(crate) fn judge(pairs: &[Pair], tolerance: f64) -> (Option<Ratio>, Verdict) 
 /// As [`judge`], of the ratios that count.
 pub(crate) fn judge_ratios(ratios: &[f64], tolerance: f64) -> (Option<Ratio>, Verdict) {
     let Some(ratio) = median_interval(ratios) else {
-        return (None, Verdict::Inconclusive(Reason::Few { pairs: ratios.len() }));
+        return (None, Verdict::inconclusive(few(ratios.len())));
     };
     let (least, most) = (1.0 - tolerance, 1.0 + tolerance);
     let verdict = if least <= ratio.low && ratio.high <= most {
-        Verdict::Agrees
+        Verdict::AGREES
     } else if ratio.high < least || ratio.low > most {
-        Verdict::Differs
+        Verdict::DIFFERS
     } else {
-        Verdict::Inconclusive(Reason::Straddles)
+        Verdict::inconclusive("the interval reaches over the border of the tolerance")
     };
     (Some(ratio), verdict)
 }
@@ -160,19 +107,34 @@ fn undisturbed(pairs: &[Pair]) -> Vec<&Pair> {
     pairs.iter().filter(|pair| pair.is_undisturbed()).collect()
 }
 
-fn disturbance(pairs: &[Pair], undisturbed: usize) -> Reason {
-    let least = |of: fn(&Pair) -> Option<f64>| pairs.iter().filter_map(of).fold(1.0, f64::min);
-    let ours = least(|pair| pair.ours.page_share);
-    let reference = least(|pair| pair.reference.page_share);
+fn few(pairs: usize) -> String {
+    format!("{pairs} pairs count, {PAIRS_MIN} are needed")
+}
+
+/// Why too few pairs count.
+fn disturbance(pairs: &[Pair], undisturbed: usize) -> String {
+    let least = |of: fn(&Figure) -> Option<f64>| {
+        let side = |side: fn(&Pair) -> &Figure| {
+            pairs.iter().filter_map(|pair| of(side(pair))).fold(1.0, f64::min)
+        };
+        (side(|pair| &pair.ours), side(|pair| &pair.reference))
+    };
+    let (ours, reference) = least(|it| it.page_share);
     if ours < PAGES_MIN || reference < PAGES_MIN {
-        return Reason::Pages { ours, reference };
+        return format!(
+            "only {ours:.2} of the memory here and {reference:.2} in the reference lay in the pages \
+             that were asked for, {PAGES_MIN} is needed"
+        );
     }
-    let ours = least(|pair| pair.ours.cpu_share);
-    let reference = least(|pair| pair.reference.cpu_share);
     if undisturbed == pairs.len() {
-        return Reason::Few { pairs: undisturbed };
+        return few(undisturbed);
     }
-    Reason::Disturbed { undisturbed, pairs: pairs.len(), ours, reference }
+    let (ours, reference) = least(|it| it.cpu_share);
+    format!(
+        "{undisturbed} of {} pairs were undisturbed, {PAIRS_MIN} are needed: the least CPU share was \
+         {ours:.2} here and {reference:.2} in the reference, {SHARE_MIN} is needed",
+        pairs.len()
+    )
 }
 
 /// Median and exact 95 % interval; `None` for fewer values than an interval needs.
@@ -253,7 +215,7 @@ mod tests {
         let ratios = [0.5, 0.98, 0.99, 1.0, 1.0, 1.01, 1.02, 1.03, 9.0];
         let (ratio, verdict) = judge(&pairs(&ratios), 0.05);
         assert_eq!(ratio, Some(Ratio { median: 1.0, low: 0.98, high: 1.03 }));
-        assert_eq!(verdict, Verdict::Agrees);
+        assert_eq!(verdict, Verdict::AGREES);
     }
 
     #[test]
@@ -263,12 +225,11 @@ mod tests {
                 (0..6_i32).map(|i| from + (to - from) * f64::from(i) / 5.0).collect();
             judge(&pairs(&ratios), 0.05).1
         };
-        assert_eq!(verdict(0.96, 1.04), Verdict::Agrees);
-        assert_eq!(verdict(1.06, 1.20), Verdict::Differs);
-        assert_eq!(verdict(0.70, 0.94), Verdict::Differs);
+        assert_eq!(verdict(0.96, 1.04), Verdict::AGREES);
+        assert_eq!(verdict(1.06, 1.20), Verdict::DIFFERS);
+        assert_eq!(verdict(0.70, 0.94), Verdict::DIFFERS);
         for (from, to) in [(0.94, 1.0), (1.0, 1.06), (0.9, 1.1), (0.94, 0.96), (1.04, 1.06)] {
-            let straddles = Verdict::Inconclusive(Reason::Straddles);
-            assert_eq!(verdict(from, to), straddles, "{from} to {to}");
+            assert_eq!(verdict(from, to).name, "inconclusive", "{from} to {to}");
         }
     }
 
@@ -278,24 +239,26 @@ mod tests {
         all[0].ours.cpu_share = Some(0.94);
         all[0].ours.value *= 2.0;
         all[1].reference.cpu_share = Some(0.3);
-        assert_eq!(judge(&all, 0.05).1, Verdict::Agrees);
+        assert_eq!(judge(&all, 0.05).1, Verdict::AGREES);
         assert!(is_enough(&all, 6) && !is_enough(&all, 7));
         all[2].reference.cpu_share = Some(0.5);
-        let disturbed = Reason::Disturbed { undisturbed: 5, pairs: 8, ours: 0.94, reference: 0.3 };
-        assert_eq!(judge(&all, 0.05), (None, Verdict::Inconclusive(disturbed)));
+        let (ratio, verdict) = judge(&all, 0.05);
+        let reason = verdict.reason.unwrap();
+        assert!(ratio.is_none() && reason.starts_with("5 of 8 pairs"), "{reason}");
+        assert!(reason.contains("0.94 here and 0.30 in the reference"), "{reason}");
     }
 
     #[test]
     fn a_ratio_far_off_is_no_disturbance() {
-        assert_eq!(judge(&pairs(&[3.0; 6]), 0.05).1, Verdict::Differs);
+        assert_eq!(judge(&pairs(&[3.0; 6]), 0.05).1, Verdict::DIFFERS);
     }
 
     #[test]
     fn wrong_pages_are_named_as_the_reason() {
         let mut all = pairs(&[1.0; 6]);
         all[3].reference.page_share = Some(0.5);
-        let pages = Reason::Pages { ours: 1.0, reference: 0.5 };
-        assert_eq!(judge(&all, 0.05).1, Verdict::Inconclusive(pages));
+        let reason = judge(&all, 0.05).1.reason.unwrap();
+        assert!(reason.contains("1.00 of the memory here and 0.50 in the reference"), "{reason}");
     }
 
     #[test]
@@ -305,14 +268,13 @@ mod tests {
             pair.ours.cpu_share = None;
             pair.ours.page_share = None;
         }
-        assert_eq!(judge(&all, 0.05).1, Verdict::Agrees);
+        assert_eq!(judge(&all, 0.05).1, Verdict::AGREES);
     }
 
     #[test]
     fn too_few_pairs_are_inconclusive_however_close() {
         let (ratio, verdict) = judge(&pairs(&[1.0; 5]), 0.05);
-        assert_eq!(ratio, None);
-        assert_eq!(verdict, Verdict::Inconclusive(Reason::Few { pairs: 5 }));
+        assert_eq!((ratio, verdict), (None, Verdict::inconclusive("5 pairs count, 6 are needed")));
     }
 
     proptest! {

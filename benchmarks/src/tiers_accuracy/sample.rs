@@ -1,7 +1,6 @@
 //! Samples of one turn and the statistic that stands for them, the same for both sides.
 
 use serde::Serialize;
-use tierfeed_numa_memory::team::Turns;
 
 use super::paired::median_of_sorted;
 
@@ -39,12 +38,6 @@ impl Statistic {
             wall_ns: middle(|sample| sample.wall_ns),
             cpu_share: middle(|sample| sample.cpu_share),
         })
-    }
-}
-
-impl<T> From<&Turns<T>> for Sample {
-    fn from(turns: &Turns<T>) -> Self {
-        Self { wall_ns: to_f64(turns.wall().0), cpu_share: turns.share() }
     }
 }
 

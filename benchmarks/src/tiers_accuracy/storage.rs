@@ -25,7 +25,7 @@ use tierfeed_resource_gatherer::{
 
 use super::{
     Settings,
-    comparison::{Comparison, Quantity, Row, Turn, alternate},
+    comparison::{Comparison, Row, Turn, alternate},
     paired::{Figure, median_of_sorted},
     sample::{Statistic, to_f64},
 };
@@ -52,22 +52,22 @@ const JOBS: [Job; 3] = [
 
 /// In the order of the figures of a turn.
 pub(super) fn rows() -> Vec<Row> {
-    let row = |what, parallel, statistic, quantity, tolerance| Row {
+    let row = |what, parallel, statistic, unit, tolerance| Row {
         what,
         reference: "fio",
         parallel,
         statistic,
-        quantity,
+        unit,
         tolerance,
     };
     vec![
-        row("random read 4 KiB", 1, Statistic::Median, Quantity::PerSecond, 0.05),
-        row("random read 4 KiB, p50", 1, Statistic::Rank, Quantity::Nanoseconds, 0.05),
-        row("random read 4 KiB, p99", 1, Statistic::Rank, Quantity::Nanoseconds, 0.15),
-        row("random read 4 KiB", 32, Statistic::Median, Quantity::PerSecond, 0.05),
-        row("random read 4 KiB, p50", 32, Statistic::Rank, Quantity::Nanoseconds, 0.05),
-        row("random read 4 KiB, p99", 32, Statistic::Rank, Quantity::Nanoseconds, 0.15),
-        row("sequential read 1 MiB", 8, Statistic::Median, Quantity::BytesPerSecond, 0.05),
+        row("random read 4 KiB", 1, Statistic::Median, "per_s", 0.05),
+        row("random read 4 KiB, p50", 1, Statistic::Rank, "ns", 0.05),
+        row("random read 4 KiB, p99", 1, Statistic::Rank, "ns", 0.15),
+        row("random read 4 KiB", 32, Statistic::Median, "per_s", 0.05),
+        row("random read 4 KiB, p50", 32, Statistic::Rank, "ns", 0.05),
+        row("random read 4 KiB, p99", 32, Statistic::Rank, "ns", 0.15),
+        row("sequential read 1 MiB", 8, Statistic::Median, "bytes_per_s", 0.05),
     ]
 }
 
@@ -271,8 +271,8 @@ mod tests {
         let compared = compare(&settings, folder.path()).unwrap();
         assert_eq!(compared.len(), rows().len());
         for comparison in compared {
-            assert_eq!(comparison.verdict, "inconclusive");
-            assert!(comparison.reason.unwrap().contains("apt-get install fio"));
+            assert_eq!(comparison.verdict.name, "inconclusive");
+            assert!(comparison.verdict.reason.unwrap().contains("apt-get install fio"));
         }
     }
 }

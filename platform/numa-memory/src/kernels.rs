@@ -2,8 +2,7 @@
 //! and how to interpret the result.
 //!
 //! A kernel runs on the calling thread over memory that it is given and reads no clock. Kernels
-//! over slices are parallelised by splitting the slices ([`parts()`], [`parts_mut`]) and started
-//! together by [`crate::team`]; a new kernel is a new function.
+//! over slices are parallelised by splitting the slices; a new kernel is a new function.
 //!
 //! 1. A kernel reads each word of its sources once and writes each word of its targets once, so that
 //!    the bytes it moves are the lengths of its slices.
@@ -22,7 +21,6 @@ mod chase;
     )
 )]
 mod mix;
-mod parts;
 #[cfg_attr(
     target_arch = "x86_64",
     expect(
@@ -34,7 +32,6 @@ mod stream;
 
 pub use chase::{Chain, ChainError, ChainShape, HOPS_PER_ROUND};
 pub use mix::{Mix, mix};
-pub use parts::{parts, parts_mut};
 pub use stream::{add, copy, fill, read_sum, scale, triad};
 
 pub use crate::{

@@ -26,7 +26,6 @@ pub mod kernels;
 pub mod lanes;
 #[expect(unsafe_code, reason = "system calls that no crate wraps")]
 pub mod policy_probe;
-pub mod team;
 
 mod anonymous;
 #[cfg_attr(feature = "address-sanitizer", expect(unsafe_code, reason = "calls of its runtime"))]
