@@ -7,7 +7,6 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod light;
-mod process;
 
 use std::{
     fs,
@@ -33,7 +32,8 @@ use tierfeed_runtime::{
 };
 use tokio::task::JoinSet;
 
-use self::{light::Agent, process::ManagerProcess};
+use self::light::Agent;
+use crate::{manager::Manager, processes};
 
 /// The most seconds until all agents have joined.
 pub const JOINED_WITHIN_S: f64 = 30.0;
@@ -99,15 +99,15 @@ impl Bench for Settings {
         let runtime = threads.worker_threads(2).enable_all().build().context("no threads")?;
         Ok(self.folder.with_files(|folder| {
             let job = write_job(folder, self.agents)?;
-            let manager = ManagerProcess::start(&tierfeed, &job, folder)?;
+            let manager = Manager::start(&tierfeed, &job, folder)?;
             runtime.block_on(measure(&self, &manager))
         })?)
     }
 }
 
-async fn measure(settings: &Settings, manager: &ManagerProcess) -> anyhow::Result<Outcome> {
+async fn measure(settings: &Settings, manager: &Manager) -> anyhow::Result<Outcome> {
     let address = Address::Tcp(manager.address.clone());
-    let token = Arc::new(Token::load(&manager.token_file)?);
+    let token = Arc::new(Token::load(&manager.token_file())?);
     let began = now();
     let mut joining = JoinSet::new();
     for node in 0..settings.agents {
@@ -117,21 +117,23 @@ async fn measure(settings: &Settings, manager: &ManagerProcess) -> anyhow::Resul
     let agents = joining.join_all().await.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     let joined: Vec<f64> = agents.iter().map(|agent| agent.joined.as_secs_f64()).collect();
     let retries = agents.iter().map(|agent| agent.retries).sum();
-    let joining_cpu_s = manager.cpu_s()?;
+    let cpu_s =
+        || Ok::<_, anyhow::Error>(processes::cpu_time(manager.process.0.id())?.as_secs_f64());
+    let joining_cpu_s = cpu_s()?;
 
     let length = Duration::from_secs(settings.seconds);
     let mut reporting = JoinSet::new();
     for agent in agents {
         reporting.spawn(agent.report(length));
     }
-    let (cpu_before, at) = (manager.cpu_s()?, now());
+    let (cpu_before, at) = (cpu_s()?, now());
     let half = length / 2;
     tokio::time::sleep(half).await;
     let status_ms = status_ms(&address, &token, settings.agents).await?;
     tokio::time::sleep(length.saturating_sub(half)).await;
     let reported_s = at.elapsed().as_secs_f64();
-    let cores = (manager.cpu_s()? - cpu_before) / reported_s;
-    let memory_mib = manager.memory_mib()?;
+    let cores = (cpu_s()? - cpu_before) / reported_s;
+    let memory_mib = manager.process.resident_bytes() as f64 / f64::from(1 << 20);
     let times = reporting.join_all().await.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     let times: Vec<f64> = times.into_iter().flatten().collect();
     let of = |values: &[f64], percent| percentile(values, percent).context("no agent reported");

@@ -13,9 +13,9 @@ mod loader;
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::Read as _,
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Command, Stdio},
     thread,
 };
 
@@ -31,6 +31,7 @@ use tierfeed_harness::{
     output::step,
     programs::Programs,
     statistics::percentile,
+    talking::Talking,
 };
 use tierfeed_images::{Decoder, Image, Region, Settings as ImageSettings};
 use tierfeed_transform::{Pipeline, PipelineFile, worker_protocol::InputForm};
@@ -384,11 +385,7 @@ fn wholes<'a>(paths: impl Iterator<Item = (usize, &'a PathBuf)>) -> anyhow::Resu
 }
 
 /// A process that decodes when it is told.
-struct Peer {
-    process: Child,
-    turns: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-}
+struct Peer(Talking);
 
 impl Peer {
     /// Starts it, or returns the reason why it cannot run.
@@ -398,40 +395,16 @@ impl Peer {
         folder: &Path,
         name: &str,
     ) -> anyhow::Result<Result<Self, String>> {
-        let mut process = Command::new(python)
-            .arg(script)
-            .args([name.as_ref(), folder.as_os_str()])
-            .args(["-W", "ignore"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| format!("{} cannot be started", python.display()))?;
-        let turns = process.stdin.take();
-        let answers = process.stdout.take().context("its output is piped")?;
-        let mut peer = Self { process, turns, answers: BufReader::new(answers) };
-        let said = peer.hear()?;
-        Ok(if said == "ready" { Ok(peer) } else { Err(said) })
+        let mut command = Command::new(python);
+        command.arg(script).args([name.as_ref(), folder.as_os_str()]).args(["-W", "ignore"]);
+        let mut process = Talking::start(command.stderr(Stdio::null()))?;
+        let said = process.hear()?;
+        Ok(if said == "ready" { Ok(Self(process)) } else { Err(said) })
     }
 
     fn turn(&mut self, work: Work, threads: usize) -> anyhow::Result<Turn> {
-        let turns = self.turns.as_mut().context("it was told to end")?;
-        writeln!(turns, "{}", serde_json::json!([work.name(), threads]))?;
-        let said = self.hear()?;
+        self.0.tell(&serde_json::json!([work.name(), threads]).to_string())?;
+        let said = self.0.hear()?;
         serde_json::from_str(&said).with_context(|| format!("it said '{said}'"))
-    }
-
-    fn hear(&mut self) -> anyhow::Result<String> {
-        let mut line = String::new();
-        self.answers.read_line(&mut line)?;
-        Ok(line.trim().to_owned())
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // The end of its input ends it.
-        self.turns = None;
-        _ = self.process.wait();
     }
 }

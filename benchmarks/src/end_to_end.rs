@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_harness::{
     bench::{Bench, Folder},
@@ -30,6 +30,8 @@ use tierfeed_harness::{
     programs::Programs,
     slow_disk::{SlowDisk, on_slow_disk},
 };
+
+use crate::runs::{Predicted, ReaderRun, Report, predict};
 
 const RANKS: u64 = 2;
 const BATCH_SIZE: u64 = 8;
@@ -108,22 +110,6 @@ pub struct EpochTime {
     pub lower_bound_s: f64,
 }
 
-#[derive(Debug, Deserialize)]
-struct Report {
-    cold_read_bytes: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Prediction {
-    epochs: Vec<Predicted>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Predicted {
-    steps: u64,
-    minimal_cold_bytes: u64,
-}
-
 impl Bench for Settings {
     type Outcome = Outcome;
 
@@ -187,14 +173,14 @@ impl Rates<'_> {
         let job = self.folder.join("job.yaml");
         let scratch = self.settings.scratch.join(own_name());
         fs::write(&job, self.job_text(&scratch))?;
-        let predicted = self.predict(&job)?;
+        let predicted = predict(self.programs, &job)?;
         self.disk.limit(rate)?;
         let cold = self.read_plainly()?;
         let (report, epochs, device) = self.feed(&job)?;
         _ = fs::remove_dir(&scratch);
         let step = self.step_s();
         let bound = |epoch: &Predicted| {
-            (float(epoch.steps) * step).max(float(epoch.minimal_cold_bytes) / cold)
+            (f64::from(epoch.steps) * step).max(float(epoch.minimal_cold_bytes) / cold)
         };
         let bounds: Vec<f64> = predicted.iter().map(bound).collect();
         ensure!(bounds.len() == epochs.len(), "{} epochs ran of {}", epochs.len(), bounds.len());
@@ -230,21 +216,14 @@ impl Rates<'_> {
         Ok(float(self.dataset.0) / (now() - start).as_secs_f64())
     }
 
-    fn predict(&self, job: &Path) -> anyhow::Result<Vec<Predicted>> {
-        Ok(self.programs.predict::<Prediction>(job)?.epochs)
-    }
-
     fn feed(&self, job: &Path) -> anyhow::Result<(Report, Vec<f64>, Bytes)> {
-        let (run_dir, times) = (self.folder.join("run"), self.folder.join("epochs.json"));
         self.disk.forget_cached()?;
         let before = self.disk.read()?;
-        let programs = self.programs;
-        let step = self.settings.step.to_string();
-        let options = ["--step".as_ref(), step.as_ref(), "--record".as_ref(), times.as_os_str()];
-        let tierfeed = self.disk.enter(&programs.tierfeed);
-        let report = programs.run_reader(tierfeed, &run_dir, job, &options)?;
-        let device = Bytes(self.disk.read()?.0 - before.0);
-        Ok((report, serde_json::from_str(&fs::read_to_string(times)?)?, device))
+        let options = &["--step", &*self.settings.step.to_string()];
+        let run =
+            ReaderRun { programs: self.programs, job, run_dir: self.folder.join("run"), options };
+        let (report, seconds) = run.finish(self.disk.enter(&self.programs.tierfeed))?;
+        Ok((report, seconds, Bytes(self.disk.read()?.0 - before.0)))
     }
 
     fn job_text(&self, scratch: &Path) -> String {

@@ -12,13 +12,13 @@ mod least_cold;
 use std::{
     fs,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tierfeed_core::units::Bytes;
 use tierfeed_harness::{
     bench::{Bench, Folder},
@@ -32,6 +32,10 @@ use tierfeed_harness::{
 };
 
 use self::least_cold::{Epoch, Room, least_cold};
+use crate::{
+    processes::Killed,
+    runs::{ReaderRun, Report},
+};
 
 /// The largest ratio of the time of the whole training and its bound.
 pub const OVER_BOUND_MAX: f64 = 1.05;
@@ -79,7 +83,7 @@ pub struct Training {
     /// Time of all epochs over their bounds.
     pub ratio: f64,
     /// The order that the ranks were given.
-    pub order_digest: String,
+    pub order_digest: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -91,28 +95,6 @@ pub struct Row {
     pub cold_read_bytes: u64,
     /// The fewest bytes with the job's share of the memory that was free, without its staging.
     pub least_cold_bytes: f64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Report {
-    epochs: Vec<EpochReport>,
-    order_digest: String,
-    staging: Staging,
-}
-
-#[derive(Debug, Deserialize)]
-struct Staging {
-    parts: Vec<StagingPart>,
-}
-
-#[derive(Debug, Deserialize)]
-struct StagingPart {
-    bytes: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct EpochReport {
-    cold_read_bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,17 +174,15 @@ fn train(
     job: &Path,
     hogging: Hogging,
 ) -> anyhow::Result<Training> {
-    let (run_dir, times) = (folder.join(hogging.name()), folder.join("times.json"));
+    let run_dir = folder.join(hogging.name());
+    let run = ReaderRun { programs, job, run_dir, options: &["--step", &format!("{STEP_MS} ms")] };
+    let times = run.times();
     let mut hog = match hogging {
         Hogging::FromTheStart => Some(start_hog(programs, group, None)?),
         Hogging::ComesAndGoes => None,
     };
     let begun = now();
-    let mut training = group.enter(&programs.tierfeed);
-    training.args(["run", "--launch", "once", "--run-dir"]).arg(&run_dir).arg(job);
-    training.arg("--").arg(&programs.own).args(["reader", "--step"]);
-    training.arg(format!("{STEP_MS} ms")).arg("--record").arg(&times);
-    let mut training = training.stdout(std::io::stderr()).spawn()?;
+    let mut training = run.command(group.enter(&programs.tierfeed)).spawn()?;
     let mut watched = Watched { hogged: Vec::new(), end: begun };
     let status = loop {
         if let Some(status) = training.try_wait()? {
@@ -211,40 +191,15 @@ fn train(
         if hogging == Hogging::ComesAndGoes && hog.is_none() && now() >= begun + COMES_AFTER {
             hog = Some(start_hog(programs, group, Some(STAYS))?);
         }
-        watched.hogged.push((now(), hog.as_ref().map_or(0, Hog::resident_bytes)));
+        watched.hogged.push((now(), hog.as_ref().map_or(0, Killed::resident_bytes)));
         if !times.exists() {
             watched.end = now();
         }
         pause(LOOK_EVERY);
     };
     drop(hog);
-    ensure!(status.success(), "the training failed ({status}); its messages are above");
-    let seconds: Vec<f64> = serde_json::from_str(&fs::read_to_string(&times)?)?;
-    fs::remove_file(&times)?;
-    let report: Report = serde_json::from_str(&fs::read_to_string(run_dir.join("report.json"))?)?;
+    let (report, seconds) = run.outcome(status)?;
     compare(hogging, &seconds, report, &watched)
-}
-
-/// A running hog, which ends when it is dropped.
-#[derive(Debug)]
-struct Hog(Child);
-
-impl Hog {
-    /// Bytes that it holds; 0 once it has ended.
-    fn resident_bytes(&self) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-        kib.unwrap_or(0) * 1024
-    }
-}
-
-impl Drop for Hog {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Starts a hog. A hog without a `time` is there from the start, so this waits until it holds nearly all of
@@ -253,13 +208,13 @@ fn start_hog(
     programs: &Programs,
     group: &MemoryGroup,
     time: Option<Duration>,
-) -> anyhow::Result<Hog> {
+) -> anyhow::Result<Killed> {
     let mut hog: Command = group.enter(&programs.tierfeed);
     hog.args(["hog", "--leave", &LEFT.to_string()]);
     if let Some(time) = time {
         hog.args(["--for", &format!("{} s", time.as_secs())]);
     }
-    let hog = Hog(hog.stdout(Stdio::null()).spawn().context("tierfeed hog")?);
+    let hog = Killed::start(hog.stdout(Stdio::null()))?;
     let most = (GROUP.0 - LEFT.0) / 10 * 9;
     let until = now() + Duration::from_secs(30);
     while time.is_none() && hog.resident_bytes() < most {
@@ -275,12 +230,7 @@ fn compare(
     report: Report,
     watched: &Watched,
 ) -> anyhow::Result<Training> {
-    ensure!(
-        seconds.len() == EPOCHS as usize && report.epochs.len() == seconds.len(),
-        "{} epochs were timed, and {} reported",
-        seconds.len(),
-        report.epochs.len()
-    );
+    ensure!(seconds.len() == EPOCHS as usize, "{} epochs were timed", seconds.len());
     let dataset = (FILES * FILE.0) as f64;
     let took = Duration::from_secs_f64(seconds.iter().sum());
     let start =

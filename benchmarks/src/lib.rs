@@ -29,3 +29,6 @@ pub mod transforms;
 
 mod cpu_time;
 mod fio;
+mod manager;
+mod processes;
+mod runs;

@@ -20,7 +20,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, builder::RangedU64ValueParser};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_harness::{
     bench::{Bench, Folder},
@@ -34,6 +34,8 @@ use tierfeed_harness::{
     slow_disk::{SlowDisk, on_slow_disk},
     statistics::percentile,
 };
+
+use crate::runs::{Report, read_json};
 
 const SCRIPT: &str = include_str!("../peers/no_harm.py");
 
@@ -135,16 +137,6 @@ pub struct Side {
 struct Turn {
     epochs_s: Vec<f64>,
     page_cache_read: Option<u64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Report {
-    page_cache: PageCache,
-}
-
-#[derive(Debug, Deserialize)]
-struct PageCache {
-    read_bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -291,15 +283,14 @@ impl Turns<'_> {
         command.arg(workers.to_string()).arg(&result).stdout(std::io::stderr());
         let child = command.spawn().context("the turn cannot be started")?;
         wait(child, group, watch).with_context(|| format!("a turn of {}", reader.name()))?;
-        let epochs_s: Vec<f64> = serde_json::from_str(&fs::read_to_string(&result)?)?;
+        let epochs_s: Vec<f64> = read_json(&result)?;
         ensure!(epochs_s.len() >= 2, "a turn of fewer than two epochs");
         fs::remove_file(&result)?;
         let page_cache_read = match reader {
             Reader::Tierfeed => {
-                let text = fs::read_to_string(run_dir.join("report.json"))?;
-                let report: Report = serde_json::from_str(&text)?;
+                let report = Report::read(&run_dir)?;
                 fs::remove_dir_all(&run_dir)?;
-                Some(report.page_cache.read_bytes)
+                report.page_cache.map(|it| it.read_bytes)
             }
             Reader::DataLoader => None,
         };

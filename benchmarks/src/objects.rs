@@ -23,7 +23,7 @@ use tierfeed_harness::{
     judgement::{Judged, Judgement},
     output::step,
     programs,
-    statistics::percentile,
+    statistics::{Quartiles, percentile},
 };
 
 use self::{
@@ -68,10 +68,9 @@ pub struct Comparison {
     /// The clients, the fastest first.
     pub sides: Vec<Side>,
     pub best_other: String,
-    /// tierfeed's median over that of the best other.
-    pub ratio: f64,
-    /// The range of the same ratio over the rounds.
-    pub ratio_range: [f64; 2],
+    /// tierfeed's rate over that of the best other, in the same round.
+    #[serde(flatten)]
+    pub ratio: Quartiles,
     /// `kept`, `missed`, or `inconclusive` if the rounds disagree about it.
     pub verdict: &'static str,
 }
@@ -159,23 +158,14 @@ fn compared_sides(kind: &Kind, mut sides: Vec<Side>) -> anyhow::Result<Compariso
     let ours = sides.iter().find(|side| side.name == OURS);
     let best = sides.iter().find(|side| side.name != OURS);
     let (Some(ours), Some(best)) = (ours, best) else { anyhow::bail!("a side is missing") };
-    let ratios: Vec<f64> = ours.rates.iter().zip(&best.rates).map(|(a, b)| a / b).collect();
-    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = ratios.iter().copied().fold(0.0, f64::max);
-    let ratio = ours.bytes_per_s / best.bytes_per_s;
-    let verdict = match () {
-        () if ratio >= MARK && percentile(&ratios, 25).is_some_and(|low| low >= MARK) => "kept",
-        () if ratio < MARK && percentile(&ratios, 75).is_some_and(|high| high < MARK) => "missed",
-        () => "inconclusive",
-    };
+    let ratio = Quartiles::of_ratios(&ours.rates, &best.rates)?;
     Ok(Comparison {
         object_bytes: kind.bytes,
         objects: kind.objects,
         requests: kind.requests,
         best_other: best.name.clone(),
         ratio,
-        ratio_range: [least, most],
-        verdict,
+        verdict: ratio.verdict(MARK),
         sides,
     })
 }
@@ -184,7 +174,7 @@ impl Judged for Outcome {
     fn judged(&self) -> Judgement {
         self.kinds.iter().fold(Judgement::default(), |judged, kind| {
             let Comparison { object_bytes, ratio, best_other, .. } = kind;
-            let what = format!("objects of {object_bytes} B: {ratio:.2} x {best_other}");
+            let what = format!("objects of {object_bytes} B: {:.2} x {best_other}", ratio.median);
             judged.verdict(what, kind.verdict)
         })
     }

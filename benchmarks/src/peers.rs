@@ -8,16 +8,15 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tierfeed_harness::{
     bench::{Bench, Folder},
-    clock::pause,
     failure::Failure,
     files,
     judgement::{Judged, Judgement},
@@ -25,7 +24,12 @@ use tierfeed_harness::{
     programs::Programs,
 };
 
-use crate::reader;
+use crate::{
+    manager::{Manager, wait_until},
+    processes::Killed,
+    reader,
+    runs::Report,
+};
 
 const FILES: u64 = 1_200;
 const EPOCHS: u32 = 4;
@@ -44,9 +48,6 @@ const COLD_MAX: f64 = 1.03;
 
 /// The same bytes as a share of the dataset, where all of it fits.
 const REST_MAX: f64 = 0.005;
-
-/// A process ends, and a manager listens, within this time.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Args)]
 pub struct Settings {
@@ -115,23 +116,6 @@ impl Judged for Outcome {
     }
 }
 
-#[derive(Debug, Deserialize)]
-struct Report {
-    tiers: Vec<Tier>,
-    epochs: Vec<Epoch>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Tier {
-    cache_bytes: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Epoch {
-    cold_read_bytes: u64,
-    peer_read_bytes: u64,
-}
-
 impl Bench for Settings {
     type Outcome = Outcome;
 
@@ -158,16 +142,6 @@ fn measure(settings: &Settings, programs: &Programs, folder: &Path) -> anyhow::R
     Ok(outcome)
 }
 
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // An error means that it ended before.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 struct Training {
     nodes: u32,
     policy: &'static str,
@@ -184,43 +158,31 @@ impl Training {
     ) -> anyhow::Result<()> {
         fs::create_dir_all(folder)?;
         fs::write(folder.join("job.yaml"), self.job_text(data))?;
-        let start = |arguments: &[&str]| -> anyhow::Result<Running> {
+        let start = |arguments: &[&str]| {
             let mut command = Command::new(&programs.tierfeed);
             command.args(arguments).current_dir(folder).stdin(Stdio::null());
-            Ok(Running(command.stdout(Stdio::null()).spawn()?))
+            Killed::start(command.stdout(Stdio::null()))
         };
-        let mut manager =
-            start(&["manager", "job.yaml", "--listen", "127.0.0.1:0", "--run-dir", "manager"])?;
-        let file = folder.join("manager/manager.address");
-        let listens = || fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n'));
-        wait_until("the manager listens", listens)?;
-        let address = fs::read_to_string(&file)?;
-        let (address, run_dirs) =
-            (address.trim(), (0..self.nodes).map(|node| format!("run{node}")));
-        let run_dirs: Vec<String> = run_dirs.collect();
+        let mut manager = Manager::start(&programs.tierfeed, &folder.join("job.yaml"), folder)?;
+        let run_dirs: Vec<_> = (0..self.nodes).map(|node| format!("run{node}")).collect();
         let mut agents = Vec::new();
         for (node, run_dir) in run_dirs.iter().enumerate() {
             let node = node.to_string();
-            let join = ["agent", "--manager", address, "--token-file", "manager/token"];
+            let join = ["agent", "--manager", &manager.address, "--token-file", "manager/token"];
             let own = ["--node", &node, "--run-dir", run_dir];
             agents.push(start(&[&join[..], &own[..]].concat())?);
         }
         let sockets: Vec<PathBuf> =
             run_dirs.iter().map(|run_dir| folder.join(run_dir).join("agent.sock")).collect();
-        let all_listen = || sockets.iter().all(|socket| socket.exists());
-        wait_until("all agents listen", all_listen)?;
+        wait_until("all agents listen", || Ok(sockets.iter().all(|socket| socket.exists())))?;
         let times = reader::read_all(&sockets, |_| STEP)?;
         start(&["drain", "--run-dir", "manager"])?.0.wait()?;
-        for process in agents.iter_mut().chain([&mut manager]) {
+        for process in agents.iter_mut().chain([&mut manager.process]) {
             let status = process.0.wait()?;
             ensure!(status.success(), "a process of the job failed ({status})");
         }
-        let reports = run_dirs.iter().map(|run_dir| {
-            let path = folder.join(run_dir).join("report.json");
-            let report = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            serde_json::from_str(&report).context("report.json has another form than expected")
-        });
-        let reports: Vec<Report> = reports.collect::<anyhow::Result<_>>()?;
+        let reports = run_dirs.iter().map(|run_dir| Report::read(&folder.join(run_dir)));
+        let reports: Vec<_> = reports.collect::<anyhow::Result<_>>()?;
         let caches = reports.iter().flat_map(|it| &it.tiers).map(|tier| tier.cache_bytes).sum();
         for (epoch, time) in (0..).zip(times) {
             let of_epoch = || reports.iter().filter_map(|report| report.epochs.get(epoch));
@@ -259,16 +221,4 @@ impl Training {
             cxl = (dataset_bytes as f64 * CACHED / 1024.0).round(),
         )
     }
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
-    let step = Duration::from_millis(10);
-    let tries = PATIENCE.as_millis() / step.as_millis();
-    for _ in 0..tries {
-        if is_so() {
-            return Ok(());
-        }
-        pause(step);
-    }
-    anyhow::bail!("not within {PATIENCE:?}: {what}")
 }

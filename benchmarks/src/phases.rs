@@ -9,7 +9,6 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 use std::{
-    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -17,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tierfeed_harness::{
     bench::{Bench, Folder},
     failure::Failure,
@@ -25,6 +24,8 @@ use tierfeed_harness::{
     judgement::{Judged, Judgement},
     programs::Programs,
 };
+
+use crate::runs::{ReaderRun, predict};
 
 const SMALL_FILES: u64 = 4_000;
 
@@ -148,30 +149,6 @@ impl Judged for Outcome {
     }
 }
 
-#[derive(Debug, Deserialize)]
-struct Report {
-    epochs: Vec<EpochReport>,
-}
-
-#[derive(Debug, Deserialize)]
-struct EpochReport {
-    cold_read_bytes: u64,
-    look_ahead_room_bytes: Option<u64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Prediction {
-    epochs: Vec<EpochPrediction>,
-}
-
-#[derive(Debug, Deserialize)]
-struct EpochPrediction {
-    steps: u32,
-    demand_bytes: u64,
-    cold_read_bytes: u64,
-    duration_s: f64,
-}
-
 impl Bench for Settings {
     type Outcome = Outcome;
 
@@ -216,33 +193,19 @@ impl Training {
     ) -> anyhow::Result<()> {
         let job = folder.join(format!("{}.yaml", self.name));
         fs::write(&job, self.job_text(data))?;
-        let prediction: Prediction = programs.predict(&job)?;
-        let times = folder.join("times.json");
+        let predicted = predict(programs, &job)?;
         let [step, every, pause] = [
             format!("{} ms", self.step_ms),
             self.every.to_string(),
             format!("{} ms", self.pause_ms),
         ];
-        let options: Vec<&OsStr> = vec![
-            "--step".as_ref(),
-            step.as_ref(),
-            "--pause-every".as_ref(),
-            every.as_ref(),
-            "--pause".as_ref(),
-            pause.as_ref(),
-            "--record".as_ref(),
-            times.as_os_str(),
-        ];
-        let tierfeed = Command::new(&programs.tierfeed);
-        let report: Report =
-            programs.run_reader(tierfeed, &folder.join(self.name), &job, &options)?;
-        let times = fs::read_to_string(&times).with_context(|| times.display().to_string())?;
-        let times: Vec<f64> = serde_json::from_str(&times)?;
-        let epochs = prediction.epochs.len();
-        ensure!(report.epochs.len() == epochs && times.len() == epochs, "epochs are missing");
+        let options = &["--step", &*step, "--pause-every", &every, "--pause", &pause];
+        let run = ReaderRun { programs, job: &job, run_dir: folder.join(self.name), options };
+        let (report, times) = run.finish(Command::new(&programs.tierfeed))?;
+        ensure!(times.len() == predicted.len(), "{} epochs were predicted", predicted.len());
         let mut steps = 0;
         for (epoch, ((ran, predicted), time_s)) in
-            (0..).zip(report.epochs.iter().zip(&prediction.epochs).zip(times))
+            (0..).zip(report.epochs.iter().zip(&predicted).zip(times))
         {
             let pauses = (steps + predicted.steps) / self.every - steps / self.every;
             steps += predicted.steps;

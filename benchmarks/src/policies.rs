@@ -8,7 +8,6 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 use std::{
-    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -16,7 +15,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tierfeed_core::retention::policy;
 use tierfeed_harness::{
     bench::{Bench, Folder},
@@ -26,6 +25,8 @@ use tierfeed_harness::{
     leftovers::own_name,
     programs::Programs,
 };
+
+use crate::runs::{ReaderRun, predict};
 
 const EPOCHS: u32 = 3;
 const RANKS: u32 = 2;
@@ -102,30 +103,6 @@ impl Judged for Outcome {
     }
 }
 
-#[derive(Debug, Deserialize)]
-struct Report {
-    epochs: Vec<EpochReport>,
-    order_digest: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct EpochReport {
-    epoch: u32,
-    cold_read_bytes: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Prediction {
-    epochs: Vec<EpochPrediction>,
-}
-
-#[derive(Debug, Deserialize)]
-struct EpochPrediction {
-    steps: u32,
-    cold_read_bytes: u64,
-    minimal_cold_bytes: u64,
-}
-
 impl Bench for Settings {
     type Outcome = Outcome;
 
@@ -146,24 +123,18 @@ fn measure(settings: &Settings, programs: &Programs, folder: &Path) -> anyhow::R
     let mut digests = Vec::new();
     for policy in policy::Kind::ALL {
         fs::write(&job, job_text(policy, &data, &scratch, [chunks(40), chunks(10)]))?;
-        let prediction: Prediction = programs.predict(&job)?;
-        let run_dir = folder.join(policy.name());
-        let tierfeed = Command::new(&programs.tierfeed);
-        let times = folder.join("times.json");
-        let step = format!("{STEP_MS} ms");
-        let options = [OsStr::new("--step"), step.as_ref(), "--record".as_ref(), times.as_os_str()];
-        let report: Report = programs.run_reader(tierfeed, &run_dir, &job, &options)?;
-        let times: Vec<f64> = serde_json::from_str(&fs::read_to_string(&times)?)?;
+        let predicted = predict(programs, &job)?;
+        let (run_dir, options) =
+            (folder.join(policy.name()), &["--step", &*format!("{STEP_MS} ms")]);
+        let run = ReaderRun { programs, job: &job, run_dir, options };
+        let (report, times) = run.finish(Command::new(&programs.tierfeed))?;
         digests.push(report.order_digest);
         ensure!(
-            report.epochs.len() == prediction.epochs.len() && report.epochs.len() == times.len(),
-            "{}: {} epochs were run, {} timed and {} predicted",
-            policy.name(),
-            report.epochs.len(),
-            times.len(),
-            prediction.epochs.len()
+            times.len() == predicted.len(),
+            "{policy}: {} epochs were predicted",
+            predicted.len()
         );
-        for ((ran, predicted), time_s) in report.epochs.iter().zip(prediction.epochs).zip(times) {
+        for ((ran, predicted), time_s) in report.epochs.iter().zip(predicted).zip(times) {
             let compute_s = f64::from(predicted.steps * STEP_MS) / 1000.0;
             let reading_s = predicted.minimal_cold_bytes as f64 / (f64::from(COLD_MB_PER_S) * 1e6);
             let bound_s = compute_s.max(reading_s);

@@ -40,7 +40,10 @@ impl Trainer {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the run names its socket in the environment; steps take time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the run names its socket in the environment; steps take time"
+)]
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<u64> = env::args().skip(1).map(|it| it.parse()).collect::<Result<_, _>>()?;
     let step_us = *arguments.first().context("STEP_US is missing")?;

@@ -18,5 +18,6 @@ pub mod programs;
 pub mod s3_server;
 pub mod slow_disk;
 pub mod statistics;
+pub mod talking;
 
 mod text;

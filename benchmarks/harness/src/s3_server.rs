@@ -1,18 +1,15 @@
 //! The S3 server that experiments read from, as a process of its own.
 
-use std::{
-    ffi::OsStr,
-    io::{BufRead as _, BufReader, Write as _},
-    path::Path,
-    process::{Child, Command, Stdio},
-};
+use std::{ffi::OsStr, path::Path, process::Command};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
+
+use crate::talking::Talking;
 
 /// The running server; it ends when this is dropped.
 #[derive(Debug)]
 pub struct S3Server {
-    child: Child,
+    process: Talking,
     pub endpoint: String,
 }
 
@@ -26,46 +23,26 @@ impl S3Server {
         program: &Path,
         arguments: impl IntoIterator<Item = A>,
     ) -> anyhow::Result<Self> {
-        if !program.exists() {
-            bail!(
-                "{} is not there; build it with `make build-benchmarks`, \
-                 or name it by --server",
-                program.display()
-            );
-        }
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let child = command.spawn().with_context(|| program.display().to_string())?;
-        let mut server = Self { child, endpoint: String::new() };
-        let output = server.child.stdout.take().context("the server has no output")?;
-        BufReader::new(output).read_line(&mut server.endpoint)?;
-        server.endpoint.truncate(server.endpoint.trim_end().len());
-        if server.endpoint.is_empty() {
-            bail!("the server did not start");
-        }
-        Ok(server)
+        ensure!(
+            program.exists(),
+            "{} is not there; build it with `make build-benchmarks`, or name it by --server",
+            program.display()
+        );
+        let mut process = Talking::start(Command::new(program).args(arguments))?;
+        let endpoint = process.hear().context("the server did not start")?;
+        Ok(Self { process, endpoint })
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
-    /// Sends it a command, a line that ends with a newline.
+    /// Sends it a command.
     ///
     /// # Errors
     ///
     /// If the server is gone.
     pub fn send(&self, line: &str) -> anyhow::Result<()> {
-        let mut commands =
-            self.child.stdin.as_ref().context("the input of the server is a pipe")?;
-        commands.write_all(line.as_bytes()).context("the server is not there any more")
-    }
-}
-
-impl Drop for S3Server {
-    fn drop(&mut self) {
-        // It ends with its input, unless it is broken or ended already.
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
+        self.process.tell(line).context("the server is not there any more")
     }
 }

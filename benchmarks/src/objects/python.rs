@@ -2,13 +2,13 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Write as _},
     path::Path,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Command, Stdio},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
+use tierfeed_harness::talking::Talking;
 
 use super::{
     client::{Client, Turn},
@@ -19,9 +19,7 @@ const PEERS: &str = include_str!("../../peers/objects.py");
 
 pub(super) struct Python {
     name: String,
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    process: Talking,
 }
 
 #[derive(Debug, Deserialize)]
@@ -42,29 +40,14 @@ impl Python {
     ) -> anyhow::Result<Self> {
         let script = folder.join("objects.py");
         fs::write(&script, PEERS)?;
-        let mut child = Command::new(python)
-            .arg(&script)
-            .args([package, endpoint])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| format!("{} cannot be started", python.display()))?;
-        let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().context("no output")?);
-        let mut python = Self { name: package.to_owned(), child, input, output };
-        match python.line()?.split_once(' ') {
-            Some(("ready", version)) => python.name = format!("{package} {version}"),
+        let mut command = Command::new(python);
+        command.arg(&script).args([package, endpoint]).stderr(Stdio::null());
+        let mut process = Talking::start(&mut command)?;
+        match process.hear()?.split_once(' ') {
+            Some(("ready", version)) => Ok(Self { name: format!("{package} {version}"), process }),
             Some(("absent", why)) => bail!("{why}"),
             _ => bail!("it ended when it was started"),
         }
-        Ok(python)
-    }
-
-    fn line(&mut self) -> anyhow::Result<String> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        Ok(line.trim().to_owned())
     }
 }
 
@@ -74,23 +57,13 @@ impl Client for Python {
     }
 
     fn read_all(&mut self, kind: &'static Kind) -> anyhow::Result<Turn> {
-        let Kind { prefix, objects, requests, .. } = kind;
-        let input = self.input.as_mut().context("it ended")?;
-        writeln!(input, "{prefix} {objects} {requests}")?;
-        let line = self.line()?;
+        let (name, Kind { prefix, objects, requests, .. }) = (&self.name, kind);
+        self.process.tell(&format!("{prefix} {objects} {requests}"))?;
+        let line = self.process.hear()?;
         let answer: Answer =
-            serde_json::from_str(&line).with_context(|| format!("{} failed: {line}", self.name))?;
-        if answer.bytes != kind.total() {
-            bail!("{}: {} B came of {} B", self.name, answer.bytes, kind.total());
-        }
-        Ok(Turn { wall_s: answer.wall_s, cpu_s: answer.cpu_s })
-    }
-}
-
-impl Drop for Python {
-    fn drop(&mut self) {
-        // It ends with its input, unless it ended already.
-        drop(self.input.take());
-        let _ = self.child.wait();
+            serde_json::from_str(&line).with_context(|| format!("{name} failed: {line}"))?;
+        let Answer { bytes, wall_s, cpu_s } = answer;
+        ensure!(bytes == kind.total(), "{name}: {bytes} B came of {} B", kind.total());
+        Ok(Turn { wall_s, cpu_s })
     }
 }

@@ -3,7 +3,6 @@
 use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    process::{Child, Command},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
     time::{Duration, Instant},
@@ -11,7 +10,10 @@ use std::{
 
 use anyhow::Context as _;
 use tierfeed_core::units::Nanoseconds;
-use tierfeed_harness::clock::{now, pause};
+use tierfeed_harness::{
+    clock::{now, pause},
+    talking::Talking,
+};
 
 use super::serving;
 
@@ -20,28 +22,20 @@ const PIECE: usize = 256 << 10;
 /// Pieces of one direction that are held back at a time: more than any link of the bench holds.
 const PIECES_MAX: usize = 256;
 
-/// A process that passes bytes on later; killed when it is dropped.
+/// A process that passes bytes on later.
 pub(super) struct Relay {
-    child: Child,
+    _process: Talking,
     pub(super) address: SocketAddr,
 }
 
 impl Relay {
     /// Starts a relay to `to`, which adds `delay` to a round trip.
     pub(super) fn start(to: SocketAddr, delay: Nanoseconds) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("the program of this process")?;
-        let mut command = Command::new(program);
-        command.args(["peers-relay", "--to", &to.to_string()]);
-        command.args(["--delay", &format!("{} ns", delay.0)]);
-        let (child, addresses) = serving::start(command)?;
+        let (to, delay) = (to.to_string(), format!("{} ns", delay.0));
+        let (process, addresses) =
+            serving::start(&["peers-relay", "--to", &to, "--delay", &delay])?;
         let address = *addresses.first().context("the relay gave no address")?;
-        Ok(Self { child, address })
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        serving::end(&mut self.child);
+        Ok(Self { _process: process, address })
     }
 }
 

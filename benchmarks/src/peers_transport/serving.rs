@@ -1,10 +1,9 @@
 //! The process that holds the samples, from both of its sides.
 
 use std::{
-    fs,
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     net::{SocketAddr, TcpListener},
-    process::{Child, Command, Stdio},
+    process::Command,
     sync::{Arc, OnceLock, mpsc},
     thread,
     time::Duration,
@@ -13,17 +12,17 @@ use std::{
 use anyhow::{Context as _, anyhow, ensure};
 use tierfeed_core::{id::NodeId, tier::Locality, units::Bytes};
 use tierfeed_dataset::read::sample_sum::sum_of;
+use tierfeed_harness::talking::Talking;
 use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_prefetcher::peers::{Answer, Asked, Event, Held, Network, Server, ServerSettings};
 
+use crate::processes;
+
 use super::{HELD, THREADS, access, plain};
 
-/// The ticks of `/proc/PID/stat` in a second, on every machine that Linux runs on today.
-const TICKS: u64 = 100;
-
-/// The process that serves samples and plain copies; killed when it is dropped.
+/// The process that serves samples and plain copies.
 pub(super) struct Serving {
-    child: Child,
+    process: Talking,
     pub(super) plain: SocketAddr,
     pub(super) private: SocketAddr,
     pub(super) encrypted: SocketAddr,
@@ -32,52 +31,25 @@ pub(super) struct Serving {
 impl Serving {
     /// Starts this program again, as the process that holds samples of this length.
     pub(super) fn start(sample: Bytes) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("the program of this process")?;
-        let mut command = Command::new(program);
-        command.args(["peers-serve", "--sample", &format!("{} B", sample.0)]);
-        let (child, addresses) = start(command)?;
+        let (process, addresses) = start(&["peers-serve", "--sample", &format!("{} B", sample.0)])?;
         let [plain, private, encrypted] = addresses[..] else {
             return Err(anyhow!("the serving process gave {} addresses", addresses.len()));
         };
-        Ok(Self { child, plain, private, encrypted })
+        Ok(Self { process, plain, private, encrypted })
     }
 
     pub(super) fn cpu_time(&self) -> anyhow::Result<Duration> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The name in brackets may contain blanks.
-        let (_, fields) = stat.rsplit_once(')').context("/proc/PID/stat has no name")?;
-        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
-        let ticks = ticks.sum::<Result<u64, _>>().context("/proc/PID/stat")?;
-        Ok(Duration::from_millis(ticks * 1000 / TICKS))
+        processes::cpu_time(self.process.id())
     }
 }
 
-impl Drop for Serving {
-    fn drop(&mut self) {
-        end(&mut self.child);
-    }
-}
-
-/// Starts a process that prints addresses on its first line.
-pub(super) fn start(mut command: Command) -> anyhow::Result<(Child, Vec<SocketAddr>)> {
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let output = child.stdout.take().context("its output is a pipe")?;
-    let mut line = String::new();
-    BufReader::new(output).read_line(&mut line)?;
-    let addresses: Result<Vec<SocketAddr>, _> = line.split_whitespace().map(str::parse).collect();
-    if addresses.is_err() || line.is_empty() {
-        end(&mut child);
-    }
-    ensure!(!line.is_empty(), "a process of the bench ended early");
-    Ok((child, addresses?))
-}
-
-/// Closes the input of a process, at which it ends, and waits for it.
-pub(super) fn end(child: &mut Child) {
-    drop(child.stdin.take());
-    // A process that does not end by itself would keep the memory of its samples.
-    let _ = child.kill();
-    let _ = child.wait();
+/// Starts this program with these arguments, as a process that says addresses on its first line.
+pub(super) fn start(arguments: &[&str]) -> anyhow::Result<(Talking, Vec<SocketAddr>)> {
+    let program = std::env::current_exe().context("the program of this process")?;
+    let mut process = Talking::start(Command::new(program).args(arguments))?;
+    let line = process.hear().context("a process of the bench")?;
+    let addresses: Result<_, _> = line.split_whitespace().map(str::parse).collect();
+    Ok((process, addresses?))
 }
 
 /// Holds samples of this length until the input ends.
