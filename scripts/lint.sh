@@ -59,7 +59,7 @@ for manifest in Cargo.toml benchmarks/Cargo.toml; do
   check "documentation of $manifest" \
     cargo doc --quiet --manifest-path "$manifest" --workspace --no-deps --document-private-items
   check "licences and sources of $manifest" \
-    cargo deny --log-level error --manifest-path "$manifest" check --config deny.toml licenses bans sources
+    cargo deny --log-level error --manifest-path "$manifest" check licenses bans sources
 done
 check 'python' .venv/bin/python -m ruff check --quiet .
 check 'types of python' types_of_python

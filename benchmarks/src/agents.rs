@@ -36,49 +36,49 @@ use self::light::Agent;
 use crate::{manager::Manager, processes};
 
 /// The most seconds until all agents have joined.
-pub const JOINED_WITHIN_S: f64 = 30.0;
+pub(crate) const JOINED_WITHIN_S: f64 = 30.0;
 
 /// The most memory of the manager, in MiB.
-pub const MEMORY_MAX_MIB: f64 = 1_024.0;
+pub(crate) const MEMORY_MAX_MIB: f64 = 1_024.0;
 
 /// The largest share of a core that the manager may take for reports.
-pub const CORES_MAX: f64 = 1.0;
+pub(crate) const CORES_MAX: f64 = 1.0;
 
 const STEPS: u64 = 16;
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The number of agents.
     #[arg(long, value_name = "NUMBER", default_value_t = 1_024,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub agents: u32,
+    pub(crate) agents: u32,
     /// How long they report before their schedules change, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    pub seconds: u64,
+    pub(crate) seconds: u64,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub agents: u32,
+pub(crate) struct Outcome {
+    pub(crate) agents: u32,
     /// Until the last agent had its schedule.
-    pub joined_s: f64,
+    pub(crate) joined_s: f64,
     /// The same of the median agent.
-    pub joined_median_s: f64,
+    pub(crate) joined_median_s: f64,
     /// Connections that agents tried again.
-    pub retries: u64,
+    pub(crate) retries: u64,
     /// CPU time of the manager until all had joined.
-    pub joining_cpu_s: f64,
+    pub(crate) joining_cpu_s: f64,
     /// Memory of the manager with all agents.
-    pub memory_mib: f64,
-    pub reports_per_s: f64,
+    pub(crate) memory_mib: f64,
+    pub(crate) reports_per_s: f64,
     /// The share of a core that the manager took for reports.
-    pub cores: f64,
-    pub report_ms: f64,
-    pub report_p99_ms: f64,
+    pub(crate) cores: f64,
+    pub(crate) report_ms: f64,
+    pub(crate) report_p99_ms: f64,
     /// The time until `tierfeed status` has its answer.
-    pub status_ms: f64,
+    pub(crate) status_ms: f64,
 }
 
 impl Judged for Outcome {

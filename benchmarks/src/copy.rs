@@ -31,49 +31,49 @@ use tierfeed_prefetcher::plane::Verify;
 use self::side::{Plane, Route};
 
 /// The promised share of memcpy's rate between tiers in memory.
-pub const PROMISE: f64 = 0.9;
+pub(crate) const PROMISE: f64 = 0.9;
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// What each turn copies: the chunk of every tier. Six times as much memory is taken.
     #[arg(long, value_name = "SIZE", default_value = "512 MiB")]
-    pub chunk: Bytes,
+    pub(crate) chunk: Bytes,
     /// Turns of each side, at least 3.
     #[arg(long, value_name = "NUMBER", default_value_t = 7,
           value_parser = RangedU64ValueParser::<usize>::new().range(3..=1000))]
-    pub rounds: usize,
+    pub(crate) rounds: usize,
     /// Threads of each side.
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,2")]
-    pub threads: Vec<NonZeroUsize>,
+    pub(crate) threads: Vec<NonZeroUsize>,
     /// A RAM disk for the scratch tier.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
-    pub scratch: PathBuf,
+    pub(crate) scratch: PathBuf,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub chunk_bytes: u64,
-    pub rounds: usize,
-    pub rows: Vec<Row>,
+pub(crate) struct Outcome {
+    pub(crate) chunk_bytes: u64,
+    pub(crate) rounds: usize,
+    pub(crate) rows: Vec<Row>,
 }
 
 /// A route with one sample size and number of threads.
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
-    pub route: &'static str,
-    pub sample_bytes: u64,
-    pub threads: usize,
+pub(crate) struct Row {
+    pub(crate) route: &'static str,
+    pub(crate) sample_bytes: u64,
+    pub(crate) threads: usize,
     /// Whether the data plane compares every sample with its checksum on the way.
-    pub checked: bool,
-    pub plain_bytes_per_s: f64,
-    pub tierfeed_bytes_per_s: f64,
+    pub(crate) checked: bool,
+    pub(crate) plain_bytes_per_s: f64,
+    pub(crate) tierfeed_bytes_per_s: f64,
     /// Of the turns: above 1 ours is faster.
     #[serde(flatten)]
-    pub ratio: Quartiles,
+    pub(crate) ratio: Quartiles,
     /// `kept`, `missed` or `inconclusive`; `measured` where nothing is promised.
-    pub verdict: &'static str,
+    pub(crate) verdict: &'static str,
 }
 
 impl Judged for Outcome {

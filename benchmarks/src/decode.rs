@@ -52,19 +52,19 @@ const IMAGES_QUICK: usize = 96;
 const ROUNDS_QUICK: usize = 3;
 
 /// The least ratio for crops in exact mode, over torchvision with one thread.
-pub const CROP_RATIO_MIN: f64 = 1.5;
+pub(crate) const CROP_RATIO_MIN: f64 = 1.5;
 /// The least ratio for crops in exact mode, over DALI with one thread.
-pub const DALI_RATIO_MIN: f64 = 1.7;
+pub(crate) const DALI_RATIO_MIN: f64 = 1.7;
 /// The least ratio for whole images, over torchvision with one thread.
-pub const WHOLE_RATIO_MIN: f64 = 1.0;
+pub(crate) const WHOLE_RATIO_MIN: f64 = 1.0;
 /// The least ratio of a `TierLoader` with two threads over a `DataLoader` with two workers.
-pub const LOADER_RATIO_MIN: f64 = 1.6;
+pub(crate) const LOADER_RATIO_MIN: f64 = 1.6;
 
 const CROP: &str = r#"{"random_resized_crop": 224}, {"random_horizontal_flip": 0.5}"#;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Work {
+pub(crate) enum Work {
     /// A random crop of 224 by 224 pixels, mirrored or not.
     Crop,
     Decode,
@@ -80,56 +80,56 @@ impl Work {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// A Python with torchvision, Pillow and tierfeed: target/frameworks/newest/bin/python after
     /// `make test-frameworks`. DALI and SPDL are measured if it has them (nvidia-dali-cuda120, spdl).
     #[arg(long, value_name = "FILE")]
-    pub python: PathBuf,
+    pub(crate) python: PathBuf,
     /// A folder of photographs (*.JPEG), beside generated ones.
     #[arg(long, value_name = "FOLDER")]
-    pub photographs: Option<PathBuf>,
+    pub(crate) photographs: Option<PathBuf>,
     /// How many photographs are taken at most.
     #[arg(long, value_name = "NUMBER", default_value_t = 256,
           value_parser = RangedU64ValueParser::<usize>::new().range(32..=1_000_000))]
-    pub images: usize,
+    pub(crate) images: usize,
     /// Turns of each side.
     #[arg(long, value_name = "NUMBER", default_value_t = 5,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
-    pub rounds: usize,
+    pub(crate) rounds: usize,
     /// Fewer photographs and turns: less than three minutes.
     #[arg(long)]
-    pub quick: bool,
+    pub(crate) quick: bool,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub comparisons: Vec<Comparison>,
-    pub loaders: Vec<Side>,
+pub(crate) struct Outcome {
+    pub(crate) comparisons: Vec<Comparison>,
+    pub(crate) loaders: Vec<Side>,
     /// Peers that are not installed, with the reason.
-    pub absent: Vec<String>,
+    pub(crate) absent: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// `photographs` or `generated`.
-    pub images: &'static str,
-    pub work: Work,
-    pub threads: usize,
+    pub(crate) images: &'static str,
+    pub(crate) work: Work,
+    pub(crate) threads: usize,
     /// The first is tierfeed's exact mode.
-    pub sides: Vec<Side>,
+    pub(crate) sides: Vec<Side>,
 }
 
 /// One side, medians over its turns.
 #[derive(Debug, Clone, Serialize)]
-pub struct Side {
-    pub name: &'static str,
-    pub images_per_s: f64,
+pub(crate) struct Side {
+    pub(crate) name: &'static str,
+    pub(crate) images_per_s: f64,
     /// `None` for workers of a `DataLoader`, whose CPU time is not known.
-    pub images_per_cpu_s: Option<f64>,
+    pub(crate) images_per_cpu_s: Option<f64>,
     /// tierfeed's images a second over those of this side.
-    pub ratio: f64,
+    pub(crate) ratio: f64,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]

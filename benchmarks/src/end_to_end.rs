@@ -47,47 +47,47 @@ const COLD_MAX: f64 = 1.03;
 const RATES: [u64; 3] = [50, 100, 200];
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// An image folder [default: 500 files of such sizes, made for this run].
     #[arg(long, value_name = "DIR")]
-    pub data: Option<PathBuf>,
+    pub(crate) data: Option<PathBuf>,
     /// A RAM disk for the scratch tier.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
-    pub scratch: PathBuf,
+    pub(crate) scratch: PathBuf,
     /// Epochs at each rate of the cold store.
     #[arg(long, value_name = "NUMBER", default_value_t = 6,
           value_parser = clap::value_parser!(u32).range(2..=1000))]
-    pub epochs: u32,
+    pub(crate) epochs: u32,
     /// How long a step takes.
     #[arg(long, value_name = "TIME", default_value = "100 ms")]
-    pub step: Nanoseconds,
+    pub(crate) step: Nanoseconds,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub dataset_bytes: u64,
+pub(crate) struct Outcome {
+    pub(crate) dataset_bytes: u64,
     /// The rate at which the training reads the dataset.
-    pub demand_bytes_per_s: f64,
-    pub runs: Vec<Run>,
+    pub(crate) demand_bytes_per_s: f64,
+    pub(crate) runs: Vec<Run>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Run {
-    pub cold_limit_bytes_per_s: u64,
+pub(crate) struct Run {
+    pub(crate) cold_limit_bytes_per_s: u64,
     /// The rate of parallel reads of the files just before.
-    pub cold_bytes_per_s: f64,
-    pub wall_s: f64,
+    pub(crate) cold_bytes_per_s: f64,
+    pub(crate) wall_s: f64,
     /// The least time that any loader needs, in seconds.
-    pub lower_bound_s: f64,
-    pub wall_to_bound: f64,
+    pub(crate) lower_bound_s: f64,
+    pub(crate) wall_to_bound: f64,
     /// Read from the cold store, by tierfeed's report.
-    pub cold_read_bytes: u64,
+    pub(crate) cold_read_bytes: u64,
     /// Read from the device while it ran, metadata included.
-    pub device_read_bytes: u64,
-    pub minimal_cold_bytes: u64,
-    pub epochs: Vec<EpochTime>,
+    pub(crate) device_read_bytes: u64,
+    pub(crate) minimal_cold_bytes: u64,
+    pub(crate) epochs: Vec<EpochTime>,
 }
 
 impl Judged for Outcome {
@@ -105,9 +105,9 @@ impl Judged for Outcome {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct EpochTime {
-    pub wall_s: f64,
-    pub lower_bound_s: f64,
+pub(crate) struct EpochTime {
+    pub(crate) wall_s: f64,
+    pub(crate) lower_bound_s: f64,
 }
 
 impl Bench for Settings {

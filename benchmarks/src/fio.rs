@@ -2,8 +2,10 @@
 
 use std::{path::Path, process::Command};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::processes::said;
 
 /// The error is a sentence for users that says why there is no reference.
 pub(crate) fn find(fio: &Path) -> Result<(), String> {
@@ -19,11 +21,7 @@ pub(crate) fn find(fio: &Path) -> Result<(), String> {
 
 /// Runs fio, which was told to print JSON, and returns the first job of its report.
 pub(crate) fn run<J: DeserializeOwned>(fio: &mut Command) -> anyhow::Result<J> {
-    let output = fio.output().context("fio cannot be started")?;
-    if !output.status.success() {
-        bail!("fio failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    }
-    parse(&String::from_utf8_lossy(&output.stdout))
+    parse(&said(fio)?)
 }
 
 #[derive(Debug, Deserialize)]

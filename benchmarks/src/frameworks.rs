@@ -14,7 +14,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::{Args, builder::RangedU64ValueParser};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
@@ -29,14 +29,16 @@ use tierfeed_harness::{
     statistics::percentile,
 };
 
+use crate::{processes::said, runs::read_json};
+
 const SCRIPT: &str = include_str!("../peers/frameworks.py");
 const CPU_TIME: &str = include_str!("../peers/cpu_time.py");
 
 /// The least ratio of batches a second of warm samples: half of what is promised.
-pub const WARM_RATIO_MIN: f64 = 1.5;
+pub(crate) const WARM_RATIO_MIN: f64 = 1.5;
 /// The least ratio from a slow disk. Both sides wait for the same disk in the first epoch, whose rate varies by
 /// some per cent from turn to turn.
-pub const THROTTLED_RATIO_MIN: f64 = 0.97;
+pub(crate) const THROTTLED_RATIO_MIN: f64 = 0.97;
 
 #[derive(Debug, Clone, Copy)]
 struct Framework {
@@ -60,70 +62,70 @@ const FRAMEWORKS: [Framework; 6] = [
 ];
 
 #[must_use]
-pub fn names() -> Vec<&'static str> {
+pub(crate) fn names() -> Vec<&'static str> {
     FRAMEWORKS.iter().map(|framework| framework.name).collect()
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// A Python with the frameworks and tierfeed: target/frameworks/newest/bin/python after
     /// `make test-frameworks`.
     #[arg(long, value_name = "FILE")]
-    pub python: PathBuf,
+    pub(crate) python: PathBuf,
     /// The frameworks that are measured, separated by commas; all unless given.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = names())]
-    pub only: Vec<String>,
+    pub(crate) only: Vec<String>,
     /// How many samples there are.
     #[arg(long, value_name = "NUMBER", default_value_t = 256,
           value_parser = clap::value_parser!(u64).range(8..=1_000_000))]
-    pub samples: u64,
+    pub(crate) samples: u64,
     /// The size of a sample.
     #[arg(long, value_name = "SIZE", default_value = "1 MiB")]
-    pub sample: Bytes,
+    pub(crate) sample: Bytes,
     /// Samples in a batch.
     #[arg(long, value_name = "NUMBER", default_value_t = 8,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub batch_size: u64,
+    pub(crate) batch_size: u64,
     /// Epochs of a turn.
     #[arg(long, value_name = "NUMBER", default_value_t = 4,
           value_parser = RangedU64ValueParser::<usize>::new().range(2..=1000))]
-    pub epochs: usize,
+    pub(crate) epochs: usize,
     /// Turns of each side.
     #[arg(long, value_name = "NUMBER", default_value_t = 3,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
-    pub rounds: usize,
+    pub(crate) rounds: usize,
     /// How fast the slow disk is read; `0 B/s` measures warm samples only. The disk needs root.
     #[arg(long, value_name = "RATE", default_value = "200 MB/s")]
-    pub rate: BytesPerSecond,
+    pub(crate) rate: BytesPerSecond,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub warm: Vec<Comparison>,
-    pub throttled: Vec<Comparison>,
-    pub throttle_bytes_per_s: u64,
+pub(crate) struct Outcome {
+    pub(crate) warm: Vec<Comparison>,
+    pub(crate) throttled: Vec<Comparison>,
+    pub(crate) throttle_bytes_per_s: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Comparison {
-    pub framework: &'static str,
-    pub tierfeed: Side,
-    pub own: Vec<Side>,
+pub(crate) struct Comparison {
+    pub(crate) framework: &'static str,
+    pub(crate) tierfeed: Side,
+    pub(crate) own: Vec<Side>,
 }
 
 /// One way to read the samples, medians over its turns.
 #[derive(Debug, Clone, Serialize)]
-pub struct Side {
-    pub name: &'static str,
-    pub batches_per_s: f64,
-    pub batches_per_s_min: f64,
-    pub batches_per_s_max: f64,
+pub(crate) struct Side {
+    pub(crate) name: &'static str,
+    pub(crate) batches_per_s: f64,
+    pub(crate) batches_per_s_min: f64,
+    pub(crate) batches_per_s_max: f64,
     /// CPU seconds for a batch: of the process, its workers and tierfeed's agent.
-    pub cpu_s_per_batch: f64,
+    pub(crate) cpu_s_per_batch: f64,
     /// tierfeed's batches a second over those of this side.
-    pub ratio: f64,
+    pub(crate) ratio: f64,
 }
 
 /// The report of the script on a turn, by epoch.
@@ -261,21 +263,14 @@ impl Turns<'_> {
         command.args([batch_size.to_string(), epochs.to_string()]).arg(&result);
         // tierfeed's agent keeps its files here.
         self.finish(command.current_dir(self.folder)).with_context(|| side.to_owned())?;
-        let turn: Turn = serde_json::from_str(&fs::read_to_string(&result)?)?;
+        let turn: Turn = read_json(&result)?;
         fs::remove_file(&result)?;
         Ok(turn)
     }
 
     fn finish(&self, command: &mut Command) -> anyhow::Result<()> {
-        let output = command
-            .env("TIERFEED_EXE", self.tierfeed)
-            .env("TF_CPP_MIN_LOG_LEVEL", "2")
-            .output()
-            .with_context(|| format!("{} cannot be started", self.python.display()))?;
-        if !output.status.success() {
-            bail!("a turn failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(())
+        command.env("TIERFEED_EXE", self.tierfeed).env("TF_CPP_MIN_LOG_LEVEL", "2");
+        said(command).map(drop)
     }
 
     fn side(&self, name: &'static str, turns: &[Turn], first: FirstEpoch) -> anyhow::Result<Side> {

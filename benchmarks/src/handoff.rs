@@ -26,6 +26,8 @@ use tierfeed_harness::{
     statistics::percentile,
 };
 
+use crate::runs::read_json;
+
 const PEERS: &str = include_str!("../peers/handoff.py");
 const FILE_BYTES: u64 = 1 << 20;
 const BATCH_SIZE: usize = 8;
@@ -48,86 +50,90 @@ const LOOP: &str = "readinto loop";
 const LOOP_AHEAD: &str = "readinto loop, ahead";
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// A Python with torch and tierfeed.
     #[arg(long, value_name = "FILE", default_value = "python3")]
-    pub python: PathBuf,
+    pub(crate) python: PathBuf,
     /// The number of files.
     #[arg(long, value_name = "NUMBER", default_value_t = 256)]
-    pub files: usize,
+    pub(crate) files: usize,
     /// How often each side reads them all.
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
-    pub rounds: usize,
+    pub(crate) rounds: usize,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub sides: Vec<Side>,
+pub(crate) struct Outcome {
+    pub(crate) sides: Vec<Side>,
     /// tierfeed's median over that of `DataLoader` with 2 workers.
-    pub ratio: f64,
-    /// tierfeed's median over that of a bare loop of `readinto`.
-    pub ratio_to_loop: f64,
-    /// tierfeed's CPU time for a byte over that of the loop.
-    pub cpu_ratio_to_loop: f64,
-    /// tierfeed's median over that of a loop that reads to as much memory as tierfeed stages batches in.
-    pub ratio_to_loop_ahead: f64,
-    /// tierfeed's CPU time for a byte over that of the loop of [`Self::ratio_to_loop_ahead`].
-    pub cpu_ratio_to_loop_ahead: f64,
-    /// With files that are kept in main memory.
-    pub kept: Kept,
-    /// The time until a staged batch arrives at a trainer that does nothing between batches.
-    pub idle: Steps,
+    pub(crate) ratio: f64,
+    pub(crate) to_loop: Beside,
+    /// Beside a loop that reads to as much memory as tierfeed stages batches in.
+    pub(crate) to_loop_ahead: Beside,
+    /// With files that lie in tierfeed's main memory, beside a loop that reads them from the page cache.
+    pub(crate) kept: Kept,
+    /// The time until a staged batch arrives at a trainer that does nothing between batches, by its form: from asking
+    /// for it to an object through which Python can read it, to a `NumPy` array over it, and to one tensor for each of
+    /// its samples.
+    pub(crate) idle: BTreeMap<String, Ready>,
     /// The same for one that computes, which leaves nothing of the hand-off in the processor's caches.
-    pub computing: Steps,
+    pub(crate) computing: BTreeMap<String, Ready>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Steps {
-    /// From asking for it to an object through which Python can read it.
-    pub batch: Ready,
-    /// From asking for it to a `NumPy` array over it.
-    pub array: Ready,
-    /// From asking for it to one tensor for each of its samples.
-    pub tensors: Ready,
+pub(crate) struct Kept {
+    pub(crate) sides: Vec<Side>,
+    pub(crate) to_loop: Beside,
 }
 
-/// Files that lie in tierfeed's main memory, beside a loop that reads them from the page cache.
+/// tierfeed over a bare loop of `readinto`.
 #[derive(Debug, Clone, Serialize)]
-pub struct Kept {
-    pub sides: Vec<Side>,
-    pub ratio_to_loop: f64,
-    pub cpu_ratio_to_loop: f64,
+pub(crate) struct Beside {
+    /// Of the medians.
+    pub(crate) ratio: f64,
+    /// Of CPU time for a byte.
+    pub(crate) cpu_ratio: f64,
+}
+
+impl Beside {
+    fn of(ours: &Side, other: &Side) -> Self {
+        Self {
+            ratio: ours.bytes_per_s / other.bytes_per_s,
+            cpu_ratio: ours.cpu_s_per_gb / other.cpu_s_per_gb,
+        }
+    }
 }
 
 impl Judged for Outcome {
     /// The promise about throughput, and floors far below what was measured for the rest.
     fn judged(&self) -> Judgement {
+        let ready_ns = self.idle.get("batch").map_or(f64::NAN, |it| it.p50_ns);
         Judgement::default()
             .at_least("throughput over that of DataLoader", self.ratio, RATIO_MIN)
-            .at_least("throughput over that of a bare loop", self.ratio_to_loop, LOOP_RATIO_MIN)
-            .at_least("the same of kept files", self.kept.ratio_to_loop, KEPT_RATIO_MIN)
-            .at_most("ns to a ready batch, median", self.idle.batch.p50_ns, READY_NS_MAX)
+            .at_least("throughput over that of a bare loop", self.to_loop.ratio, LOOP_RATIO_MIN)
+            .at_least("the same of kept files", self.kept.to_loop.ratio, KEPT_RATIO_MIN)
+            .at_most("ns to a ready batch, median", ready_ns, READY_NS_MAX)
     }
 }
 
 /// The time from the request to one form of the batch.
 #[derive(Debug, Clone, Serialize)]
-pub struct Ready {
-    pub p50_ns: f64,
-    pub p99_ns: f64,
-    pub batches: usize,
+pub(crate) struct Ready {
+    pub(crate) p50_ns: f64,
+    pub(crate) p99_ns: f64,
+    pub(crate) batches: usize,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Side {
-    pub name: String,
-    pub bytes_per_s: f64,
-    pub bytes_per_s_min: f64,
-    pub bytes_per_s_max: f64,
+pub(crate) struct Side {
+    pub(crate) name: String,
+    pub(crate) bytes_per_s: f64,
+    pub(crate) bytes_per_s_min: f64,
+    pub(crate) bytes_per_s_max: f64,
     /// CPU time of everything that takes part, the agent and workers included: the median over rounds.
-    pub cpu_s_per_gb: f64,
+    pub(crate) cpu_s_per_gb: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -219,9 +225,7 @@ fn measure_part(
     if !status.success() {
         bail!("the measured run failed ({status}); its messages are above");
     }
-    let text = fs::read_to_string(&result).context("Python left no result")?;
-    let raw: Raw =
-        serde_json::from_str(&text).context("Python's result is not what it should be")?;
+    let raw: Raw = read_json(&result)?;
     if raw.mode != "agent" {
         bail!("Python read the files without the agent, so nothing was measured");
     }
@@ -230,28 +234,18 @@ fn measure_part(
 }
 
 fn outcome(read: &Raw, kept: &Raw) -> anyhow::Result<Outcome> {
-    let sides = sides(read)?;
-    let (ours, bare) = (side(&sides, OURS)?, side(&sides, LOOP)?);
-    let ahead = side(&sides, LOOP_AHEAD)?;
+    let (sides, of_kept) = (sides(read)?, self::sides(kept)?);
+    let ours = side(&sides, OURS)?;
     Ok(Outcome {
-        ratio_to_loop_ahead: ours.bytes_per_s / ahead.bytes_per_s,
-        cpu_ratio_to_loop_ahead: ours.cpu_s_per_gb / ahead.cpu_s_per_gb,
-        ratio: ours.bytes_per_s / side(&sides, PLAIN)?.bytes_per_s,
-        ratio_to_loop: ours.bytes_per_s / bare.bytes_per_s,
-        cpu_ratio_to_loop: ours.cpu_s_per_gb / bare.cpu_s_per_gb,
-        kept: outcome_kept(kept)?,
-        idle: steps(read, "idle")?,
-        computing: steps(read, "computing")?,
-        sides,
-    })
-}
-
-fn outcome_kept(raw: &Raw) -> anyhow::Result<Kept> {
-    let sides = sides(raw)?;
-    let (ours, bare) = (side(&sides, KEPT)?, side(&sides, LOOP)?);
-    Ok(Kept {
-        ratio_to_loop: ours.bytes_per_s / bare.bytes_per_s,
-        cpu_ratio_to_loop: ours.cpu_s_per_gb / bare.cpu_s_per_gb,
+        ratio: Beside::of(ours, side(&sides, PLAIN)?).ratio,
+        to_loop: Beside::of(ours, side(&sides, LOOP)?),
+        to_loop_ahead: Beside::of(ours, side(&sides, LOOP_AHEAD)?),
+        kept: Kept {
+            to_loop: Beside::of(side(&of_kept, KEPT)?, side(&of_kept, LOOP)?),
+            sides: of_kept,
+        },
+        idle: ready(read, "idle")?,
+        computing: ready(read, "computing")?,
         sides,
     })
 }
@@ -278,17 +272,14 @@ fn side<'a>(sides: &'a [Side], name: &str) -> anyhow::Result<&'a Side> {
     side.with_context(|| format!("no figure for {name}"))
 }
 
-fn steps(raw: &Raw, trainer: &str) -> anyhow::Result<Steps> {
-    let waits = |what: &str| {
-        let waits_ns = raw.ready_ns.get(trainer).and_then(|steps| steps.get(what));
-        ready(waits_ns.with_context(|| format!("no waits for {what}, {trainer}"))?)
+fn ready(raw: &Raw, trainer: &str) -> anyhow::Result<BTreeMap<String, Ready>> {
+    let waits = raw.ready_ns.get(trainer).with_context(|| format!("no waits, {trainer}"))?;
+    let of_form = |(form, waits_ns): (&String, &Vec<f64>)| {
+        let at = |percent| percentile(waits_ns, percent).context("no batch was ready");
+        let ready = Ready { p50_ns: at(50)?, p99_ns: at(99)?, batches: waits_ns.len() };
+        Ok((form.clone(), ready))
     };
-    Ok(Steps { batch: waits("batch")?, array: waits("array")?, tensors: waits("tensors")? })
-}
-
-fn ready(waits_ns: &[f64]) -> anyhow::Result<Ready> {
-    let at = |percent| percentile(waits_ns, percent).context("no batch was ready");
-    Ok(Ready { p50_ns: at(50)?, p99_ns: at(99)?, batches: waits_ns.len() })
+    waits.iter().map(of_form).collect()
 }
 
 fn job_text(settings: &Settings, data: &Path, part: Part) -> String {

@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// The largest ratio of the time of the whole training and its bound.
-pub const OVER_BOUND_MAX: f64 = 1.05;
+pub(crate) const OVER_BOUND_MAX: f64 = 1.05;
 
 /// A machine that does other work beside the bench adds this much to the ratio.
 const NOISE: f64 = 0.05;
@@ -63,38 +63,38 @@ const STAYS: Duration = Duration::from_secs(12);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub dataset_bytes: u64,
-    pub group_bytes: u64,
-    pub trainings: Vec<Training>,
+pub(crate) struct Outcome {
+    pub(crate) dataset_bytes: u64,
+    pub(crate) group_bytes: u64,
+    pub(crate) trainings: Vec<Training>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Training {
-    pub hog: &'static str,
-    pub hogged_bytes_max: u64,
-    pub epochs: Vec<Row>,
+pub(crate) struct Training {
+    pub(crate) hog: &'static str,
+    pub(crate) hogged_bytes_max: u64,
+    pub(crate) epochs: Vec<Row>,
     /// Time of all epochs over their bounds.
-    pub ratio: f64,
+    pub(crate) ratio: f64,
     /// The order that the ranks were given.
-    pub order_digest: Option<String>,
+    pub(crate) order_digest: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
-    pub epoch: u32,
-    pub time_s: f64,
+pub(crate) struct Row {
+    pub(crate) epoch: u32,
+    pub(crate) time_s: f64,
     /// The longer of computing, and of reading the fewest bytes.
-    pub bound_s: f64,
-    pub cold_read_bytes: u64,
+    pub(crate) bound_s: f64,
+    pub(crate) cold_read_bytes: u64,
     /// The fewest bytes with the job's share of the memory that was free, without its staging.
-    pub least_cold_bytes: f64,
+    pub(crate) least_cold_bytes: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

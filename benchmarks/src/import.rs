@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use clap::{Args, builder::RangedU64ValueParser};
 use serde::{Deserialize, Serialize};
 use tierfeed_harness::{
@@ -18,6 +18,8 @@ use tierfeed_harness::{
     judgement::{Judged, Judgement},
     statistics::percentile,
 };
+
+use crate::processes::said;
 
 /// Prints the bytes that are mapped of a module, and the seconds that its import took.
 const LOAD: &str = "\
@@ -41,34 +43,34 @@ const MAPPED_MB_MAX: f64 = 8.0;
 const LOAD_MS_MAX: f64 = 50.0;
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The module of an optimised build, such as target/release/libtierfeed_native.so.
     #[arg(long, value_name = "FILE")]
-    pub module: PathBuf,
+    pub(crate) module: PathBuf,
     /// Another build of it, to compare with.
     #[arg(long, value_name = "FILE")]
-    pub before: Option<PathBuf>,
+    pub(crate) before: Option<PathBuf>,
     /// A Python of the version that the modules are for.
     #[arg(long, value_name = "FILE", default_value = "python3")]
-    pub python: PathBuf,
+    pub(crate) python: PathBuf,
     /// How often each is loaded.
     #[arg(long, value_name = "NUMBER", default_value_t = 15,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    pub rounds: usize,
+    pub(crate) rounds: usize,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub now: Loaded,
-    pub before: Option<Loaded>,
+pub(crate) struct Outcome {
+    pub(crate) now: Loaded,
+    pub(crate) before: Option<Loaded>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Loaded {
-    pub path: PathBuf,
+pub(crate) struct Loaded {
+    pub(crate) path: PathBuf,
     /// Bytes that the kernel maps of it, in 10^6.
-    pub mapped_mb: f64,
-    pub load_ms: f64,
+    pub(crate) mapped_mb: f64,
+    pub(crate) load_ms: f64,
 }
 
 #[derive(Deserialize)]
@@ -108,11 +110,8 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn load(python: &Path, module: &Path) -> anyhow::Result<Load> {
-    let output = Command::new(python).arg("-c").arg(LOAD).arg(module).output();
-    let output = output.with_context(|| python.display().to_string())?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{} cannot be loaded: {said}", module.display());
-    serde_json::from_slice(&output.stdout)
+    let load = said(Command::new(python).arg("-c").arg(LOAD).arg(module));
+    serde_json::from_str(&load.with_context(|| format!("loading {}", module.display()))?)
         .context("the interpreter printed another document than expected")
 }
 

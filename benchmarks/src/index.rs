@@ -25,6 +25,8 @@ use tierfeed_harness::{
     statistics::percentile,
 };
 
+use crate::processes::said;
+
 /// The most time over that of `find -printf`.
 const TIME_MAX: f64 = 2.0;
 /// The most bytes of an index of a million files, without their names: 24 bytes each, and a header.
@@ -33,37 +35,37 @@ const BYTES_MAX: f64 = 24_200_000.0;
 const MEMORY_MAX: f64 = 200_000_000.0;
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The number of files.
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000,
           value_parser = clap::value_parser!(u64).range(1..))]
-    pub files: u64,
+    pub(crate) files: u64,
     /// How often each side has its turn.
     #[arg(long, value_name = "NUMBER", default_value_t = 5,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    pub rounds: usize,
+    pub(crate) rounds: usize,
     /// Where the files are made, and removed afterwards; on a disk its speed is measured too.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
-    pub folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub files: u64,
-    pub rows: Vec<Row>,
+pub(crate) struct Outcome {
+    pub(crate) files: u64,
+    pub(crate) rows: Vec<Row>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// Directories that the files lie in.
-    pub directories: u64,
-    pub find_s: Vec<f64>,
-    pub index_s: Vec<f64>,
+    pub(crate) directories: u64,
+    pub(crate) find_s: Vec<f64>,
+    pub(crate) index_s: Vec<f64>,
     /// The median of the ratios of the turns: above 1 the index takes longer.
-    pub ratio: f64,
-    pub index_bytes: u64,
-    pub name_bytes: u64,
-    pub peak_memory_bytes: u64,
+    pub(crate) ratio: f64,
+    pub(crate) index_bytes: u64,
+    pub(crate) name_bytes: u64,
+    pub(crate) peak_memory_bytes: u64,
 }
 
 impl Judged for Outcome {
@@ -167,9 +169,6 @@ fn build(tierfeed: &Path, tree: &Path, index: &Path) -> anyhow::Result<(f64, Sum
     let start = now();
     let mut command = Command::new(tierfeed);
     command.arg("index").arg(tree).arg("--json").arg("-o").arg(index);
-    let output = command.output().context("cannot run tierfeed")?;
-    let time = start.elapsed().as_secs_f64();
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "tierfeed index failed: {said}");
-    Ok((time, serde_json::from_slice(&output.stdout)?))
+    let summary = said(&mut command)?;
+    Ok((start.elapsed().as_secs_f64(), serde_json::from_str(&summary)?))
 }

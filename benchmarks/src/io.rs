@@ -41,35 +41,35 @@ const ROUNDS_MIN: usize = 6;
 const BLOCKS: [Bytes; 2] = [Bytes(128 << 10), Bytes(1 << 20)];
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// A folder whose files are read, each a multiple of 1 MiB long [default: one that is generated].
     #[arg(long, value_name = "DIR")]
-    pub data: Option<PathBuf>,
+    pub(crate) data: Option<PathBuf>,
     /// How long the generated file is.
     #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
-    pub file: Bytes,
+    pub(crate) file: Bytes,
     /// What each side reads in a turn.
     #[arg(long, value_name = "SIZE", default_value = "128 MiB")]
-    pub turn: Bytes,
+    pub(crate) turn: Bytes,
     /// Turns of each side in each case, at least 6 for a verdict.
     #[arg(long, value_name = "NUMBER", default_value_t = 7,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    pub rounds: usize,
+    pub(crate) rounds: usize,
     /// Only this way to read.
     #[arg(long, value_name = "NAME")]
-    pub engine: Option<Engine>,
+    pub(crate) engine: Option<Engine>,
     /// The flexible I/O tester.
     #[arg(long, value_name = "FILE", default_value = "fio")]
-    pub fio: PathBuf,
+    pub(crate) fio: PathBuf,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 /// The ways to read, of both sides: fio has `psync` for threads, which leaves it to the kernel what the page cache keeps,
 /// and `io_uring` with `direct=1`, registered files and buffers for a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Engine {
+pub(crate) enum Engine {
     /// Threads that block, through the page cache.
     Threads,
     /// The same, with what they read dropped from the page cache.
@@ -80,47 +80,47 @@ pub enum Engine {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pattern {
+pub(crate) enum Pattern {
     /// Each block once, in random order.
     Random,
     Sequential,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Turn {
+pub(crate) struct Turn {
     /// From the first request to the last answer.
-    pub bytes_per_s: f64,
+    pub(crate) bytes_per_s: f64,
     /// Of all threads, in user and kernel mode, for 10^9 bytes.
-    pub cpu_s_per_gb: f64,
+    pub(crate) cpu_s_per_gb: f64,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Case {
-    pub engine: Engine,
-    pub pattern: Pattern,
-    pub block_bytes: u64,
-    pub depth: u32,
-    pub ours: Vec<Turn>,
-    pub fio: Vec<Turn>,
+pub(crate) struct Case {
+    pub(crate) engine: Engine,
+    pub(crate) pattern: Pattern,
+    pub(crate) block_bytes: u64,
+    pub(crate) depth: u32,
+    pub(crate) ours: Vec<Turn>,
+    pub(crate) fio: Vec<Turn>,
     /// The rate of the fetcher over that of fio.
-    pub rate: Beside,
+    pub(crate) rate: Beside,
     /// The CPU time for a byte of the fetcher over that of fio.
-    pub cpu: Beside,
+    pub(crate) cpu: Beside,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Beside {
+pub(crate) struct Beside {
     /// Median and 95 % interval over the rounds, if they were enough.
-    pub ratio: Option<Ratio>,
+    pub(crate) ratio: Option<Ratio>,
     /// `holds`, `missed` or `inconclusive`.
-    pub verdict: &'static str,
+    pub(crate) verdict: &'static str,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub cases: Vec<Case>,
+pub(crate) struct Outcome {
+    pub(crate) cases: Vec<Case>,
     /// Cases that were left out, with the reason.
-    pub skipped: Vec<String>,
+    pub(crate) skipped: Vec<String>,
 }
 
 impl Judged for Outcome {

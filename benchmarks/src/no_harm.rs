@@ -41,9 +41,9 @@ const SCRIPT: &str = include_str!("../peers/no_harm.py");
 
 /// The largest difference by which tierfeed's utilisation may lie below that of `DataLoader`, in points of
 /// percent.
-pub const POINTS_MAX: f64 = 1.0;
+pub(crate) const POINTS_MAX: f64 = 1.0;
 /// The least throughput over that of `DataLoader` where the page cache has no room.
-pub const RATIO_MIN: f64 = 1.5;
+pub(crate) const RATIO_MIN: f64 = 1.5;
 /// With a lower utilisation of `DataLoader` with the page cache, the machine was too busy to tell.
 const QUIET_MIN: f64 = 90.0;
 
@@ -54,84 +54,84 @@ const SPARE: Bytes = Bytes::mib(16);
 const SHORTER: u32 = 10;
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// A Python with torch and tierfeed.
     #[arg(long, value_name = "FILE", default_value = "python3")]
-    pub python: PathBuf,
+    pub(crate) python: PathBuf,
     /// One round of three epochs, at twice the rate: it takes less than a minute.
     #[arg(long)]
-    pub quick: bool,
+    pub(crate) quick: bool,
     /// The number of files.
     #[arg(long, value_name = "NUMBER", default_value_t = 96,
           value_parser = clap::value_parser!(u64).range(8..=100_000))]
-    pub files: u64,
+    pub(crate) files: u64,
     /// The size of a file.
     #[arg(long, value_name = "SIZE", default_value = "4 MB")]
-    pub file: Bytes,
+    pub(crate) file: Bytes,
     /// Files in a batch.
     #[arg(long, value_name = "NUMBER", default_value_t = 4,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub batch_size: u64,
+    pub(crate) batch_size: u64,
     /// How long a step takes.
     #[arg(long, value_name = "TIME", default_value = "100 ms")]
-    pub step: Nanoseconds,
+    pub(crate) step: Nanoseconds,
     /// How fast the disk is read.
     #[arg(long, value_name = "RATE", default_value = "60 MB/s")]
-    pub rate: BytesPerSecond,
+    pub(crate) rate: BytesPerSecond,
     /// The size of main memory and of CXL memory, an emulated one.
     #[arg(long, value_name = "SIZE", default_value = "160 MiB")]
-    pub tier: Bytes,
+    pub(crate) tier: Bytes,
     /// Epochs of a turn.
     #[arg(long, value_name = "NUMBER", default_value_t = 4,
           value_parser = clap::value_parser!(u32).range(2..=1000))]
-    pub epochs: u32,
+    pub(crate) epochs: u32,
     /// Turns of each side.
     #[arg(long, value_name = "NUMBER", default_value_t = 3,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
-    pub rounds: usize,
+    pub(crate) rounds: usize,
     /// Workers of DataLoader.
     #[arg(long, value_name = "NUMBER", default_value_t = 4)]
-    pub workers: usize,
+    pub(crate) workers: usize,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub dataset_bytes: u64,
-    pub throttle: &'static str,
+pub(crate) struct Outcome {
+    pub(crate) dataset_bytes: u64,
+    pub(crate) throttle: &'static str,
     /// With memory to spare.
-    pub roomy: Comparison,
+    pub(crate) roomy: Comparison,
     /// In a group that has no room for page cache beside tierfeed's tiers; `None` where no group can be made.
-    pub tight: Option<Tight>,
+    pub(crate) tight: Option<Tight>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Comparison {
-    pub tierfeed: Side,
-    pub dataloader: Side,
+pub(crate) struct Comparison {
+    pub(crate) tierfeed: Side,
+    pub(crate) dataloader: Side,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Tight {
-    pub limit_bytes: u64,
-    pub sides: Comparison,
+pub(crate) struct Tight {
+    pub(crate) limit_bytes: u64,
+    pub(crate) sides: Comparison,
     /// tierfeed's throughput over that of `DataLoader`, from the second epoch on.
-    pub ratio: f64,
+    pub(crate) ratio: f64,
 }
 
 /// One side, medians over its turns.
 #[derive(Debug, Clone, Serialize)]
-pub struct Side {
+pub(crate) struct Side {
     /// The utilisation of the accelerator in each epoch, in percent.
-    pub utilisation_percent: Vec<f64>,
+    pub(crate) utilisation_percent: Vec<f64>,
     /// The same from the second epoch on.
-    pub later_percent: f64,
+    pub(crate) later_percent: f64,
     /// Seconds of an epoch from the second one on.
-    pub later_s: f64,
+    pub(crate) later_s: f64,
     /// Bytes that tierfeed's page cache served, by its report.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub page_cache_read_bytes: Option<u64>,
+    pub(crate) page_cache_read_bytes: Option<u64>,
 }
 
 struct Turn {

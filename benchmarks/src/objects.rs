@@ -37,52 +37,52 @@ const OTHERS_MIN: usize = 3;
 const OURS: &str = "tierfeed";
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The S3 server, built by `make build-benchmarks` [default: examples/s3_server beside
     /// tierfeed].
     #[arg(long, value_name = "FILE")]
-    pub server: Option<PathBuf>,
+    pub(crate) server: Option<PathBuf>,
     /// A Python that may have obstore, boto3 and s3torchconnector.
     #[arg(long, value_name = "FILE", default_value = "python3")]
-    pub python: PathBuf,
+    pub(crate) python: PathBuf,
     /// How often each client has its turn.
     #[arg(long, value_name = "NUMBER", default_value_t = 5,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    pub rounds: usize,
+    pub(crate) rounds: usize,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub kinds: Vec<Comparison>,
+pub(crate) struct Outcome {
+    pub(crate) kinds: Vec<Comparison>,
     /// Clients that are not installed, with the reason.
-    pub absent: Vec<String>,
+    pub(crate) absent: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Comparison {
-    pub object_bytes: u64,
-    pub objects: usize,
-    pub requests: usize,
+pub(crate) struct Comparison {
+    pub(crate) object_bytes: u64,
+    pub(crate) objects: usize,
+    pub(crate) requests: usize,
     /// The clients, the fastest first.
-    pub sides: Vec<Side>,
-    pub best_other: String,
+    pub(crate) sides: Vec<Side>,
+    pub(crate) best_other: String,
     /// tierfeed's rate over that of the best other, in the same round.
     #[serde(flatten)]
-    pub ratio: Quartiles,
+    pub(crate) ratio: Quartiles,
     /// `kept`, `missed`, or `inconclusive` if the rounds disagree about it.
-    pub verdict: &'static str,
+    pub(crate) verdict: &'static str,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Side {
-    pub name: String,
-    pub bytes_per_s: f64,
-    pub bytes_per_s_min: f64,
-    pub bytes_per_s_max: f64,
+pub(crate) struct Side {
+    pub(crate) name: String,
+    pub(crate) bytes_per_s: f64,
+    pub(crate) bytes_per_s_min: f64,
+    pub(crate) bytes_per_s_max: f64,
     /// CPU seconds of the client for a gigabyte, the median over its rounds.
-    pub cpu_s_per_gb: f64,
+    pub(crate) cpu_s_per_gb: f64,
     #[serde(skip)]
     rates: Vec<f64>,
 }

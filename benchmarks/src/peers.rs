@@ -50,27 +50,27 @@ const COLD_MAX: f64 = 1.03;
 const REST_MAX: f64 = 0.005;
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The numbers of nodes.
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_values_t = [2, 3, 4],
           value_parser = clap::value_parser!(u32).range(2..=64), conflicts_with = "transport")]
-    pub nodes: Vec<u32>,
+    pub(crate) nodes: Vec<u32>,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub dataset_bytes: u64,
-    pub rows: Vec<Row>,
-    pub gains: Vec<Gain>,
+pub(crate) struct Outcome {
+    pub(crate) dataset_bytes: u64,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) gains: Vec<Gain>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Gain {
-    pub nodes: u32,
+pub(crate) struct Gain {
+    pub(crate) nodes: u32,
     /// The time of later epochs without sharing over that with it.
-    pub times_as_fast: f64,
+    pub(crate) times_as_fast: f64,
 }
 
 impl Gain {
@@ -85,16 +85,16 @@ impl Gain {
 
 /// One epoch of one training; bytes of all nodes together.
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
-    pub nodes: u32,
+pub(crate) struct Row {
+    pub(crate) nodes: u32,
     /// `partitioned`, or `gap`: each node for itself.
-    pub policy: &'static str,
-    pub epoch: u32,
-    pub time_s: f64,
-    pub cold_read_bytes: u64,
+    pub(crate) policy: &'static str,
+    pub(crate) epoch: u32,
+    pub(crate) time_s: f64,
+    pub(crate) cold_read_bytes: u64,
     /// The bytes that fit into none of the caches.
-    pub least_cold_bytes: u64,
-    pub peer_read_bytes: u64,
+    pub(crate) least_cold_bytes: u64,
+    pub(crate) peer_read_bytes: u64,
 }
 
 impl Judged for Outcome {

@@ -45,10 +45,10 @@ use tierfeed_prefetcher::{
 use crate::cpu_time::cpu_time;
 
 use self::serving::Serving;
-pub use self::{relay::relay, serving::serve};
+pub(crate) use self::{relay::relay, serving::serve};
 
 /// The promised share of the rate of a plain copy, without encryption and delay.
-pub const PROMISE: f64 = 0.9;
+pub(crate) const PROMISE: f64 = 0.9;
 
 const HELD: Bytes = Bytes::mib(128);
 
@@ -63,10 +63,10 @@ const THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
 const SECRET: [u8; 32] = [7; 32];
 
 #[derive(Debug, Clone, Args)]
-pub struct Transport {
+pub(crate) struct Transport {
     /// Lengths of samples.
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "100 KiB,1 MiB")]
-    pub samples: Vec<Bytes>,
+    pub(crate) samples: Vec<Bytes>,
     /// Round trips that a relay adds.
     #[arg(
         long,
@@ -74,39 +74,39 @@ pub struct Transport {
         value_delimiter = ',',
         default_value = "0 s,50 us,1 ms,10 ms"
     )]
-    pub delays: Vec<Nanoseconds>,
+    pub(crate) delays: Vec<Nanoseconds>,
     /// What each turn reads.
     #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
-    pub turn: Bytes,
+    pub(crate) turn: Bytes,
     /// Turns of each side, at least 3.
     #[arg(long, value_name = "NUMBER", default_value_t = 5,
           value_parser = RangedU64ValueParser::<usize>::new().range(3..=1000))]
-    pub rounds: usize,
+    pub(crate) rounds: usize,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub turn_bytes: u64,
-    pub rounds: usize,
-    pub rows: Vec<Row>,
+pub(crate) struct Outcome {
+    pub(crate) turn_bytes: u64,
+    pub(crate) rounds: usize,
+    pub(crate) rows: Vec<Row>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
-    pub sample_bytes: u64,
+pub(crate) struct Row {
+    pub(crate) sample_bytes: u64,
     /// The round trip that a relay adds.
-    pub delay_ns: u64,
-    pub encrypted: bool,
-    pub plain_bytes_per_s: f64,
-    pub tierfeed_bytes_per_s: f64,
+    pub(crate) delay_ns: u64,
+    pub(crate) encrypted: bool,
+    pub(crate) plain_bytes_per_s: f64,
+    pub(crate) tierfeed_bytes_per_s: f64,
     /// CPU time of both processes.
-    pub plain_cpu_s_per_gb: f64,
-    pub tierfeed_cpu_s_per_gb: f64,
+    pub(crate) plain_cpu_s_per_gb: f64,
+    pub(crate) tierfeed_cpu_s_per_gb: f64,
     /// Of the turns: above 1 ours is faster.
     #[serde(flatten)]
-    pub ratio: Quartiles,
+    pub(crate) ratio: Quartiles,
     /// `kept`, `missed` or `inconclusive`; `measured` where nothing is promised.
-    pub verdict: &'static str,
+    pub(crate) verdict: &'static str,
 }
 
 #[derive(Debug, Clone, Copy)]

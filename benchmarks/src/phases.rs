@@ -36,12 +36,12 @@ const DIVISIONS: u32 = 1_000;
 const NOISE: f64 = 0.05;
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// An image folder of some 50 MB [default: files that are made].
     #[arg(long, value_name = "DIR")]
-    pub data: Option<PathBuf>,
+    pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -108,28 +108,28 @@ const TRAININGS: [Training; 2] = [
 ];
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub rows: Vec<Row>,
+pub(crate) struct Outcome {
+    pub(crate) rows: Vec<Row>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
-    pub training: &'static str,
-    pub epoch: u32,
-    pub demand_bytes: u64,
-    pub time_s: f64,
-    pub predicted_s: f64,
+pub(crate) struct Row {
+    pub(crate) training: &'static str,
+    pub(crate) epoch: u32,
+    pub(crate) demand_bytes: u64,
+    pub(crate) time_s: f64,
+    pub(crate) predicted_s: f64,
     /// The least time: of computing and pausing, and of reading what no division of the room hides. In the
     /// first epoch computing and pausing alone.
-    pub bound_s: f64,
-    pub over_bound: f64,
-    pub promised: f64,
-    pub cold_read_bytes: u64,
-    pub predicted_bytes: u64,
+    pub(crate) bound_s: f64,
+    pub(crate) over_bound: f64,
+    pub(crate) promised: f64,
+    pub(crate) cold_read_bytes: u64,
+    pub(crate) predicted_bytes: u64,
     /// The largest difference between the two that is allowed.
-    pub drift_max: f64,
+    pub(crate) drift_max: f64,
     /// Room of the tiers that was kept free for look-ahead.
-    pub look_ahead_room_bytes: u64,
+    pub(crate) look_ahead_room_bytes: u64,
 }
 
 impl Judged for Outcome {

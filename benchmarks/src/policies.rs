@@ -48,36 +48,36 @@ const CHUNK_BYTES: u64 = 256 << 10;
 const MAIN_MEMORY_BYTES: u64 = 9 << 20;
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// How many files, of 20 to 200 KB.
     #[arg(long, value_name = "NUMBER", default_value_t = 500)]
-    pub files: u64,
+    pub(crate) files: u64,
     /// A RAM disk for the scratch tier.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
-    pub scratch: PathBuf,
+    pub(crate) scratch: PathBuf,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub dataset_bytes: u64,
-    pub capacity_bytes: u64,
-    pub rows: Vec<Row>,
+pub(crate) struct Outcome {
+    pub(crate) dataset_bytes: u64,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) rows: Vec<Row>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
-    pub policy: String,
-    pub epoch: u32,
-    pub cold_read_bytes: u64,
-    pub cold_of_dataset: f64,
-    pub predicted_bytes: u64,
-    pub minimal_cold_bytes: u64,
-    pub time_s: f64,
+pub(crate) struct Row {
+    pub(crate) policy: String,
+    pub(crate) epoch: u32,
+    pub(crate) cold_read_bytes: u64,
+    pub(crate) cold_of_dataset: f64,
+    pub(crate) predicted_bytes: u64,
+    pub(crate) minimal_cold_bytes: u64,
+    pub(crate) time_s: f64,
     /// The longer of computing, and of reading the fewest bytes.
-    pub bound_s: f64,
-    pub over_bound: f64,
+    pub(crate) bound_s: f64,
+    pub(crate) over_bound: f64,
 }
 
 impl Judged for Outcome {
@@ -134,13 +134,14 @@ fn measure(settings: &Settings, programs: &Programs, folder: &Path) -> anyhow::R
             "{policy}: {} epochs were predicted",
             predicted.len()
         );
-        for ((ran, predicted), time_s) in report.epochs.iter().zip(predicted).zip(times) {
+        let epochs = report.epochs.iter().zip(predicted).zip(times);
+        for (epoch, ((ran, predicted), time_s)) in (0..).zip(epochs) {
             let compute_s = f64::from(predicted.steps * STEP_MS) / 1000.0;
             let reading_s = predicted.minimal_cold_bytes as f64 / (f64::from(COLD_MB_PER_S) * 1e6);
             let bound_s = compute_s.max(reading_s);
             rows.push(Row {
                 policy: policy.name().to_owned(),
-                epoch: ran.epoch,
+                epoch,
                 cold_read_bytes: ran.cold_read_bytes,
                 cold_of_dataset: ran.cold_read_bytes as f64 / dataset_bytes as f64,
                 predicted_bytes: predicted.cold_read_bytes,

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use procfs::process::Process;
 
 /// A process that is killed when this is dropped, if it still runs.
@@ -41,4 +41,13 @@ pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
 
 fn process(pid: u32) -> anyhow::Result<Process> {
     Ok(Process::new(pid.try_into()?)?)
+}
+
+/// Runs a command to its end, and returns what it said on its standard output.
+pub(crate) fn said(command: &mut Command) -> anyhow::Result<String> {
+    let program = command.get_program().display().to_string();
+    let output = command.output().with_context(|| program.clone())?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} failed ({}): {}", output.status, errors.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

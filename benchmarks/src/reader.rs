@@ -28,26 +28,26 @@ use tierfeed_harness::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// How long a step takes.
     #[arg(long, value_name = "TIME", default_value = "0 s")]
-    pub step: Nanoseconds,
+    pub(crate) step: Nanoseconds,
     /// Pauses after so many steps.
     #[arg(long, value_name = "STEPS")]
-    pub pause_every: Option<u64>,
+    pub(crate) pause_every: Option<u64>,
     /// How long a pause is.
     #[arg(long, value_name = "TIME", default_value = "0 s")]
-    pub pause: Nanoseconds,
+    pub(crate) pause: Nanoseconds,
     /// Gets the seconds of each epoch, as a list in JSON.
     #[arg(long, value_name = "FILE")]
-    pub record: Option<PathBuf>,
+    pub(crate) record: Option<PathBuf>,
 }
 
 impl Settings {
     /// # Errors
     ///
     /// [`Failure::Input`] outside of a run, and those of [`read_all`].
-    pub fn run(&self) -> Result<(), Failure> {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
         let socket = environment::required(environment::SOCKET)?;
         let epochs = read_all(&[socket.into()], |number| self.step(number))?;
         let Some(file) = &self.record else { return Ok(()) };
@@ -75,7 +75,7 @@ struct RankClient {
 /// # Errors
 ///
 /// If the agent cannot be reached, dies, or refuses a batch: the cold store is not read here.
-pub fn read_all(
+pub(crate) fn read_all(
     sockets: &[PathBuf],
     step: impl Fn(u64) -> Duration,
 ) -> anyhow::Result<Vec<Duration>> {

@@ -23,8 +23,8 @@ pub(crate) struct Report {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "keys of the report name their units")]
 pub(crate) struct Epoch {
-    pub(crate) epoch: u32,
     pub(crate) cold_read_bytes: u64,
     pub(crate) look_ahead_room_bytes: Option<u64>,
     pub(crate) peer_read_bytes: u64,

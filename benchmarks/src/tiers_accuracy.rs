@@ -9,7 +9,7 @@ mod bandwidth;
 mod comparison;
 mod latency;
 pub(crate) mod machine;
-pub mod paired;
+pub(crate) mod paired;
 mod reference;
 mod sample;
 mod storage;
@@ -28,35 +28,36 @@ use tierfeed_harness::{
     output::step,
 };
 
-pub use self::{comparison::Comparison, sample::Statistic};
-use self::{latency::Way, machine::Machine, paired::PAIRS_MIN, reference::Program};
+use self::{
+    comparison::Comparison, latency::Way, machine::Machine, paired::PAIRS_MIN, reference::Program,
+};
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Runs only these comparisons.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub only: Vec<Subject>,
+    pub(crate) only: Vec<Subject>,
     /// Pairs of turns in each comparison, at least 6; disturbed ones are repeated.
     #[arg(long, value_name = "NUMBER", default_value_t = 9)]
-    pub pairs: usize,
+    pub(crate) pairs: usize,
     /// Samples of each kernel in each turn.
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
-    pub samples: usize,
+    pub(crate) samples: usize,
     /// The size of each array, such as "512 MiB" [default: four times the last-level cache].
     #[arg(long, value_name = "SIZE")]
-    pub array: Option<Bytes>,
+    pub(crate) array: Option<Bytes>,
     /// A C compiler with OpenMP.
     #[arg(long, value_name = "FILE", default_value = "cc")]
-    pub compiler: PathBuf,
+    pub(crate) compiler: PathBuf,
     /// The flexible I/O tester.
     #[arg(long, value_name = "FILE", default_value = "fio")]
-    pub fio: PathBuf,
+    pub(crate) fio: PathBuf,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Subject {
+pub(crate) enum Subject {
     /// Copy, scale, add and triad by one thread and by all.
     Bandwidth,
     /// A dependent load, TLB-local and anywhere.
@@ -66,10 +67,10 @@ pub enum Subject {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The size of the last-level caches of the CPUs used.
-    pub cache_bytes: u64,
-    pub comparisons: Vec<Comparison>,
+    pub(crate) cache_bytes: u64,
+    pub(crate) comparisons: Vec<Comparison>,
 }
 
 impl Judged for Outcome {

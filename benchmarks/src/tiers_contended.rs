@@ -39,49 +39,49 @@ const TOLERANCE: f64 = 0.1;
 const SAMPLE: Nanoseconds = Nanoseconds(10_000_000);
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Pairs of turns, at least 6; pairs that were not quiet are repeated.
     #[arg(long, value_name = "NUMBER", default_value_t = 9)]
-    pub pairs: usize,
+    pub(crate) pairs: usize,
     /// The longest that one figure is sampled.
     #[arg(long, value_name = "TIME", default_value = "600 ms")]
-    pub time: Nanoseconds,
+    pub(crate) time: Nanoseconds,
     /// The size of each buffer, such as "512 MiB" [default: four times the last-level cache].
     #[arg(long, value_name = "SIZE")]
-    pub buffer: Option<Bytes>,
+    pub(crate) buffer: Option<Bytes>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
-    pub burned_cpus: usize,
-    pub figures: Vec<Contended>,
+pub(crate) struct Outcome {
+    pub(crate) burned_cpus: usize,
+    pub(crate) figures: Vec<Contended>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Contended {
-    pub what: &'static str,
+pub(crate) struct Contended {
+    pub(crate) what: &'static str,
     /// The unit: `ns` or `bytes_per_s`.
-    pub unit: &'static str,
-    pub threads: usize,
+    pub(crate) unit: &'static str,
+    pub(crate) threads: usize,
     /// Figures under load that say `contended`.
-    pub flagged: usize,
+    pub(crate) flagged: usize,
     /// Figures without load that say so, too; their pairs do not count.
-    pub flagged_in_peace: usize,
+    pub(crate) flagged_in_peace: usize,
     /// The figure under load over that without load, within pairs that count.
-    pub ratio: Option<Ratio>,
+    pub(crate) ratio: Option<Ratio>,
     /// The largest distance of the ratio from one; `None` where CPU time cannot stand in, and only the flag
     /// is promised.
-    pub tolerance: Option<f64>,
+    pub(crate) tolerance: Option<f64>,
     #[serde(flatten)]
-    pub verdict: Verdict,
-    pub pairs: Vec<Turns>,
+    pub(crate) verdict: Verdict,
+    pub(crate) pairs: Vec<Turns>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Turns {
-    pub peace: Estimate,
+pub(crate) struct Turns {
+    pub(crate) peace: Estimate,
     /// The figure with a thread that computes on every core.
-    pub load: Estimate,
+    pub(crate) load: Estimate,
 }
 
 impl Judged for Outcome {

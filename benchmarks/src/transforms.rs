@@ -19,7 +19,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use clap::{Args, builder::RangedU64ValueParser};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
@@ -32,17 +32,19 @@ use tierfeed_harness::{
     statistics::percentile,
 };
 
+use crate::{processes::said, runs::read_json};
+
 const SCRIPT: &str = include_str!("../peers/transforms.py");
 
 /// The largest time of an epoch over its bound.
-pub const OVER_BOUND_MAX: f64 = 1.05;
+pub(crate) const OVER_BOUND_MAX: f64 = 1.05;
 /// The largest time with the form that the plan chooses over that with the better one.
-pub const OVER_BETTER_FORM_MAX: f64 = 1.03;
+pub(crate) const OVER_BETTER_FORM_MAX: f64 = 1.03;
 /// The largest time of a phase over that with the better number of fixed threads.
-pub const OVER_FIXED_MAX: f64 = 1.1;
+pub(crate) const OVER_FIXED_MAX: f64 = 1.1;
 
 /// With this ratio it fails, however far the turns lie apart.
-pub const OVER_BETTER_FORM_FAILS: f64 = 1.3;
+pub(crate) const OVER_BETTER_FORM_FAILS: f64 = 1.3;
 
 /// Samples of a batch, where it does not matter.
 const BATCH: usize = 8;
@@ -53,48 +55,48 @@ const PHOTO_BYTES: usize = 640 * 480 * 3;
 const STAGING: Bytes = Bytes::mib(64);
 
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// A Python with NumPy, Pillow, PyTorch and tierfeed.
     #[arg(long, value_name = "FILE", default_value = ".venv/bin/python")]
-    pub python: PathBuf,
+    pub(crate) python: PathBuf,
     /// How many images there are, rounded up to a multiple of 24.
     #[arg(long, value_name = "NUMBER", default_value_t = 960,
           value_parser = RangedU64ValueParser::<usize>::new().range(24..=1_000_000))]
-    pub samples: usize,
+    pub(crate) samples: usize,
     /// Turns of each side.
     #[arg(long, value_name = "NUMBER", default_value_t = 5,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
-    pub rounds: usize,
+    pub(crate) rounds: usize,
     /// 240 images and 3 turns.
     #[arg(long, conflicts_with_all = ["samples", "rounds"])]
-    pub quick: bool,
+    pub(crate) quick: bool,
     #[command(flatten)]
-    pub folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    pub rows: Vec<Row>,
-    pub promises: Vec<Promise>,
+pub(crate) struct Outcome {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) promises: Vec<Promise>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
-    pub name: String,
+pub(crate) struct Row {
+    pub(crate) name: String,
     /// Seconds, by what took them.
-    pub seconds: Vec<(String, f64)>,
+    pub(crate) seconds: Vec<(String, f64)>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Promise {
-    pub what: String,
+pub(crate) struct Promise {
+    pub(crate) what: String,
     /// The ratio of medians.
-    pub ratio: f64,
-    pub most: f64,
+    pub(crate) ratio: f64,
+    pub(crate) most: f64,
     /// The range of the turns of either side, as a share of their median.
-    pub spread: f64,
+    pub(crate) spread: f64,
     /// A larger ratio is a failure, however far the turns lie apart.
-    pub fails: Option<f64>,
+    pub(crate) fails: Option<f64>,
 }
 
 impl Judged for Outcome {
@@ -175,7 +177,7 @@ impl Settings {
 
 /// Epochs beside the slowest of computing, decoding and reading.
 #[derive(Debug, Clone, Args)]
-pub struct EndToEnd {
+pub(crate) struct EndToEnd {
     #[command(flatten)]
     settings: Settings,
 }
@@ -190,7 +192,7 @@ impl Bench for EndToEnd {
 
 /// Tiers that hold samples as stored or prepared.
 #[derive(Debug, Clone, Args)]
-pub struct CachedForm {
+pub(crate) struct CachedForm {
     #[command(flatten)]
     settings: Settings,
 }
@@ -205,7 +207,7 @@ impl Bench for CachedForm {
 
 /// Cost that moves from reading to decoding and back.
 #[derive(Debug, Clone, Args)]
-pub struct Balance {
+pub(crate) struct Balance {
     #[command(flatten)]
     settings: Settings,
 }
@@ -360,7 +362,7 @@ impl Turns<'_> {
         command.arg(&self.python).arg(self.folder.join("transforms.py")).arg("train");
         command.arg(&result).arg(side.step_s.to_string());
         self.finish(command.arg(side.passes.to_string()))?;
-        let turn = read(&result)?;
+        let turn = read_json(&result)?;
         fs::remove_dir_all(&run_dir)?;
         Ok(turn)
     }
@@ -390,15 +392,8 @@ impl Turns<'_> {
     }
 
     fn finish(&self, command: &mut Command) -> anyhow::Result<()> {
-        let output = command.env("TIERFEED_EXE", self.tierfeed).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "a turn failed ({}): {said}", output.status);
-        Ok(())
+        said(command.env("TIERFEED_EXE", self.tierfeed)).map(drop)
     }
-}
-
-fn read(result: &Path) -> anyhow::Result<Turn> {
-    Ok(serde_json::from_str(&fs::read_to_string(result)?)?)
 }
 
 fn row<'a>(name: &str, seconds: impl IntoIterator<Item = (&'a str, f64)>) -> Row {

@@ -181,7 +181,7 @@ def collected_tests() -> dict[str, int]:
 
 def wrong_bench(words: list[str]) -> str | None:
     """What is wrong with a `tierfeed-bench NAME --option ...`."""
-    program = Path("benchmarks/src/bin/tierfeed-bench/main.rs")
+    program = Path("benchmarks/src/main.rs")
     name = "".join(part.capitalize() for part in words[1].split("-"))
     text = program.read_text(encoding="utf-8")
     bench = re.search(rf"^    {name}\((?:Command<)?(\w+)", text, re.MULTILINE)

@@ -8,11 +8,12 @@
 
 use std::{path::Path, process::Command};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 
 use tierfeed_harness::output::step;
 
 use super::{Side, Turn, side};
+use crate::processes::said;
 
 /// The least number of photographs in the measured epochs of a turn.
 const MEASURED: usize = 1024;
@@ -49,19 +50,16 @@ impl Loaders<'_> {
     }
 
     fn turn(&self, name: &str) -> anyhow::Result<Turn> {
-        let output = Command::new(self.python)
+        let mut command = Command::new(self.python);
+        command
             .args(["-W", "ignore"])
             .arg(self.script)
             .args(["loader", name])
             .arg(self.photographs)
             .arg(MEASURED.to_string())
             .env("TIERFEED_EXE", self.tierfeed)
-            .current_dir(self.folder)
-            .output()
-            .with_context(|| format!("{} cannot be started", self.python.display()))?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "a turn failed ({}): {errors}", output.status);
+            .current_dir(self.folder);
+        let said = said(&mut command)?;
         let line = said.lines().last().unwrap_or_default();
         serde_json::from_str(line).with_context(|| format!("it said '{said}'"))
     }

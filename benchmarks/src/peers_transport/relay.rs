@@ -44,7 +44,7 @@ impl Relay {
 /// # Errors
 ///
 /// If no port can be had.
-pub fn relay(to: SocketAddr, delay: Nanoseconds) -> anyhow::Result<()> {
+pub(crate) fn relay(to: SocketAddr, delay: Nanoseconds) -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").context("a port")?;
     let address = listener.local_addr()?;
     let late = Duration::from_nanos(delay.0 / 2);

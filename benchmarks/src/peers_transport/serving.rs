@@ -57,7 +57,7 @@ pub(super) fn start(arguments: &[&str]) -> anyhow::Result<(Talking, Vec<SocketAd
 /// # Errors
 ///
 /// If memory or a port cannot be had.
-pub fn serve(sample: Bytes) -> anyhow::Result<()> {
+pub(crate) fn serve(sample: Bytes) -> anyhow::Result<()> {
     let (locality, pages) = (Locality::Anywhere, Pages::Huge);
     let request = Request { len: HELD, locality, name: "bench-held", pages };
     let region = Arc::new(Region::allocate(&request)?);

@@ -23,22 +23,22 @@ pub(super) struct Row {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Comparison {
-    pub what: &'static str,
-    pub reference: &'static str,
+pub(crate) struct Comparison {
+    pub(crate) what: &'static str,
+    pub(crate) reference: &'static str,
     /// Threads that computed, or requests in flight.
-    pub parallel: usize,
-    pub statistic: Statistic,
+    pub(crate) parallel: usize,
+    pub(crate) statistic: Statistic,
     /// The medians of both sides over all undisturbed turns: `ours_ns`, `reference_ns`, in other units likewise.
     #[serde(flatten)]
-    pub figures: BTreeMap<String, f64>,
+    pub(crate) figures: BTreeMap<String, f64>,
     /// The ratio of ours and the reference's, within pairs.
-    pub ratio: Option<Ratio>,
-    pub tolerance: f64,
+    pub(crate) ratio: Option<Ratio>,
+    pub(crate) tolerance: f64,
     #[serde(flatten)]
-    pub verdict: Verdict,
+    pub(crate) verdict: Verdict,
     /// Every pair, in order, including those that do not count.
-    pub pairs: Vec<Pair>,
+    pub(crate) pairs: Vec<Pair>,
 }
 
 /// One turn of a side: a figure for each row.

@@ -14,7 +14,7 @@
 use serde::Serialize;
 
 /// With fewer pairs no pair of order statistics encloses the median with 95 %.
-pub const PAIRS_MIN: usize = 6;
+pub(crate) const PAIRS_MIN: usize = 6;
 
 /// The least share of its CPU that a side may have in a pair that counts.
 const SHARE_MIN: f64 = 0.95;
@@ -23,36 +23,36 @@ const SHARE_MIN: f64 = 0.95;
 const PAGES_MIN: f64 = 0.9;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// In the unit of the comparison.
-    pub value: f64,
+    pub(crate) value: f64,
     /// The least share of a CPU that one of its threads had. If it waits for a device, the share of the turn
     /// in which no thread of the host waited for a CPU; `None` where the kernel does not tell.
-    pub cpu_share: Option<f64>,
+    pub(crate) cpu_share: Option<f64>,
     /// The share of its memory that lay in the pages it asked for; `None` if it asked for none.
-    pub page_share: Option<f64>,
+    pub(crate) page_share: Option<f64>,
 }
 
 /// One turn of each side, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Pair {
-    pub ours: Figure,
-    pub reference: Figure,
+pub(crate) struct Pair {
+    pub(crate) ours: Figure,
+    pub(crate) reference: Figure,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Ratio {
-    pub median: f64,
-    pub low: f64,
-    pub high: f64,
+pub(crate) struct Ratio {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     /// `agrees`, `differs` or `inconclusive`.
     #[serde(rename = "verdict")]
-    pub name: &'static str,
-    pub reason: Option<String>,
+    pub(crate) name: &'static str,
+    pub(crate) reason: Option<String>,
 }
 
 impl Verdict {

@@ -12,7 +12,7 @@ pub(super) struct Sample {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Statistic {
+pub(crate) enum Statistic {
     /// The shortest time, as STREAM reports.
     Best,
     /// The median, as tierfeed reports.

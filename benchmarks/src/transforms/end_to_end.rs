@@ -6,7 +6,10 @@ use anyhow::Context as _;
 use tierfeed_harness::{output::step, statistics::percentile};
 
 use super::{OVER_BOUND_MAX, Outcome, Promise, STAGING, Side, Turn, Turns, row, unlimited};
-use crate::decode::{self, Work};
+use crate::{
+    decode::{self, Work},
+    runs::read_json,
+};
 
 /// Epochs of a turn; the first and the last are not measured.
 const EPOCHS: usize = 8;
@@ -114,7 +117,7 @@ impl Turns<'_> {
         command.arg(self.folder.join("transforms.py")).arg("compute").arg(&result);
         command.arg(side.step_s.to_string()).arg(side.passes.to_string());
         self.finish(command.arg(BATCH.to_string()).arg(STEPS_ALONE.to_string()))?;
-        let alone = super::read(&result)?.seconds;
+        let Turn { seconds: alone, .. } = read_json(&result)?;
         alone.first().map(|all| all / STEPS_ALONE as f64).context("no step")
     }
 }

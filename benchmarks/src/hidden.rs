@@ -7,9 +7,10 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use tierfeed_benchmarks::peers_transport;
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_harness::{failure::Failure, leftovers, programs};
+
+use crate::peers_transport;
 
 /// Arguments of `tierfeed-chaos`, which it parses itself.
 #[derive(Debug, Args)]

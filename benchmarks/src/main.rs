@@ -4,17 +4,41 @@
 //! inconclusive. With `--json` one document goes to standard output; steps go to standard error.
 
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::doc_markdown,
+    reason = "docs of options are printed in terminals, without Markdown"
+)]
 
+mod agents;
+mod copy;
+mod cpu_time;
+mod decode;
+mod end_to_end;
+mod fio;
+mod frameworks;
+mod handoff;
+mod hidden;
+mod hogged;
+mod import;
+mod index;
+mod io;
+mod manager;
+mod no_harm;
+mod objects;
+mod peers;
+mod peers_transport;
+mod phases;
+mod policies;
 mod processes;
+mod reader;
+mod runs;
+mod tiers_accuracy;
+mod tiers_contended;
+mod transforms;
 
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use tierfeed_benchmarks::{
-    agents, copy, decode, end_to_end, frameworks, handoff, hogged, import, index, io, no_harm,
-    objects, peers, peers_transport, phases, policies, reader, tiers_accuracy, tiers_contended,
-    transforms,
-};
 use tierfeed_experiments::{dlcache, limits, loaders, papers};
 use tierfeed_harness::{
     bench::{Bench, Command},
@@ -22,7 +46,7 @@ use tierfeed_harness::{
     output::{self, Format},
 };
 
-use self::processes::{ForwardedArguments, PeersRelay, PeersServe, RemoveLeftovers};
+use self::hidden::{ForwardedArguments, PeersRelay, PeersServe, RemoveLeftovers};
 
 /// Runs an experiment on tierfeed: both sides in one run, with the ratio.
 #[derive(Debug, Parser)]
