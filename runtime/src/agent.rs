@@ -149,7 +149,6 @@ enum Event {
     MetricsRequested(Request),
     Peer(PeerEvent),
     Measured(Availability),
-    Written,
     Tick,
     Look,
     StagingLeft,
@@ -299,7 +298,7 @@ impl Agent {
                 self.next_look = None;
                 self.monitor.measure_memory();
             }
-            Event::Written | Event::StagingLeft => (),
+            Event::StagingLeft => (),
             Event::ShutdownAsked => self.end(),
             Event::EndingTimedOut => {
                 self.hear_out();
@@ -464,7 +463,6 @@ impl Events for Agent {
             Some(finished) = self.jobs.next() => Event::Worked(finished),
             message = self.manager.next() => Event::Manager(message),
             Some(Ok(lent)) = self.lending.join_next() => Event::Lent(lent),
-            Some(()) = self.published.written() => Event::Written,
             done = self.completions.next() => Event::Completed(done),
             Some(event) = self.clients.recv() => Event::Client(event),
             event = peers::next_event(self.peers.as_ref()) => Event::Peer(event),
@@ -501,7 +499,6 @@ impl Event {
             Self::MetricsRequested(_) => "a question for metrics",
             Self::Peer(_) => "a message of another node",
             Self::Measured(_) => "a look at free memory",
-            Self::Written => "a published order that was written",
             Self::Tick => "a tick",
             Self::Look => "a look at free memory that may run short",
             Self::StagingLeft => "staging that was left",

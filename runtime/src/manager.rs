@@ -47,9 +47,10 @@ use crate::{
     },
     rpc::call::{self, Answer, Call, JobText, Loan, PeersAnswer, Report, Told},
     run_dir::{
-        memberships::{self, MembershipWriter},
-        schedule_log::{self, ScheduleLog, ScheduleRecord},
-        start_marker::{MarkerWriter, StartMarker},
+        beside::WritesBeside,
+        memberships::{self, NotedMemberships},
+        schedule_log::{self, ScheduleRecord},
+        start_marker::StartMarker,
     },
     schedule::{self, ScheduleInputs},
     shutdown::{self, Shutdown},
@@ -57,6 +58,7 @@ use crate::{
         keep_alive::{PINGS, Pings},
         token::Token,
     },
+    whole_file,
 };
 
 /// Requests that wait for the loop; more wait in their connections.
@@ -77,8 +79,11 @@ const HEADERS_BYTES_MAX: u32 = 16 * 1024;
 /// How long an ending manager waits for connections to close.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long an ending manager waits for the start marker to be written or removed.
-const MARKER_WITHIN: Duration = Duration::from_secs(2);
+/// How long an ending manager waits for its files to be written or removed.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
+
+/// What it means if the start marker cannot be written or removed.
+const MARKER_LOST: &str = "a restarted manager will index the dataset again";
 
 /// How often the fleet checks for silent nodes.
 const TICK: Duration = Duration::from_millis(500);
@@ -121,7 +126,6 @@ pub enum ManagerError {
 enum Event {
     Asked(Request),
     MetricsRequested(metrics::Request),
-    MarkerWritten,
     Tick,
     ShutdownAsked,
 }
@@ -129,9 +133,12 @@ enum Event {
 #[derive(Debug)]
 pub struct Manager {
     job: String,
-    marker: MarkerWriter,
-    log: ScheduleLog,
-    memberships: MembershipWriter,
+    writes: WritesBeside,
+    marker: (PathBuf, StartMarker),
+    /// Whether the marker was created, once in all: nodes that come late begin no job.
+    is_marked: bool,
+    schedule_log: PathBuf,
+    memberships: NotedMemberships,
     /// The latest generation of its schedule that each node applied.
     applied: BTreeMap<NodeId, Option<u32>>,
     /// The bytes that each cache of a node might hold at the node's last report.
@@ -182,9 +189,11 @@ impl Manager {
         };
         Self {
             job: settings.job.name,
-            marker: MarkerWriter::new(settings.start_marker, begun.clone()),
-            log: ScheduleLog::start(settings.schedule_log),
-            memberships: MembershipWriter::start(settings.memberships, begun, known.clone()),
+            writes: WritesBeside::start(),
+            marker: (settings.start_marker, begun.clone()),
+            is_marked: false,
+            schedule_log: settings.schedule_log,
+            memberships: NotedMemberships::new(settings.memberships, begun, &known),
             applied: BTreeMap::new(),
             rooms: BTreeMap::new(),
             fleet: Fleet::new(settings.fleet).resume(known),
@@ -235,18 +244,12 @@ impl Manager {
         // The closed channel rejects later requests.
         drop(self.requests);
         let closing = timeout(CLOSED_WITHIN, &mut self.server);
-        let noting = timeout(MARKER_WITHIN, self.marker.end());
-        let logging = timeout(MARKER_WITHIN, self.log.end());
-        let keeping = timeout(MARKER_WITHIN, self.memberships.end());
-        let (closed, noted, logged, kept) = tokio::join!(closing, noting, logging, keeping);
-        if kept.is_err() {
-            tracing::warn!("the run directory does not answer; the memberships lack the latest");
-        }
-        if logged.is_err() {
-            tracing::warn!("the run directory does not answer; the log of schedules lacks its end");
-        }
-        if noted.is_err() {
-            tracing::warn!("the run directory does not answer; the start marker is left as it is");
+        let (closed, written) = tokio::join!(closing, timeout(WRITTEN_WITHIN, self.writes.end()));
+        if written.is_err() {
+            tracing::warn!(
+                "the run directory does not answer; the log of schedules and the memberships may lack their end, and \
+                 the start marker is left as it is"
+            );
         }
         match closed {
             Ok(Ok(outcome)) => outcome.map_err(ManagerError::Server).map(|()| self.summaries),
@@ -266,7 +269,6 @@ impl Manager {
             biased; // Rare events first: however many requests there are, lost nodes are detected.
             () = self.shutdown.recv(), if !is_draining => Event::ShutdownAsked,
             _ = self.ticks.tick() => Event::Tick,
-            Some(()) = self.marker.written() => Event::MarkerWritten,
             Some(request) = self.requests.recv() => Event::Asked(request),
             request = next_metrics_request(&mut self.metrics) => Event::MetricsRequested(request),
         }
@@ -286,7 +288,7 @@ impl Manager {
             }
             Event::ShutdownAsked => self.drain(now),
             // It has no report: agents have.
-            Event::MetricsRequested(metrics::Request::Report(_)) | Event::MarkerWritten => (),
+            Event::MetricsRequested(metrics::Request::Report(_)) => (),
             Event::Tick => {
                 self.fleet.handle_tick(now);
                 // Nothing reaches it any more; why is said at its end.
@@ -297,7 +299,7 @@ impl Manager {
                 }
             }
         }
-        self.memberships.note(self.fleet.memberships());
+        self.memberships.note(self.fleet.memberships(), &self.writes);
         self.announce_all();
     }
 
@@ -334,7 +336,8 @@ impl Manager {
                 Ok(Answer::Peers(self.peers(node, incarnation, report, now)))
             }
             Call::Drain => {
-                self.marker.remove();
+                let (path, _) = self.marker.clone();
+                self.writes.give(MARKER_LOST, move || whole_file::remove(&path));
                 self.drain(now);
                 Ok(Answer::Done)
             }
@@ -407,7 +410,10 @@ impl Manager {
             Ok(it) => {
                 let inputs = self.inputs.transform.as_mut().zip(it.schedule.transform.as_ref());
                 inputs.into_iter().for_each(|(inputs, scheduled)| inputs.settle(scheduled));
-                self.marker.create();
+                if !std::mem::replace(&mut self.is_marked, true) {
+                    let (path, marker) = self.marker.clone();
+                    self.writes.give(MARKER_LOST, move || marker.write(&path));
+                }
                 self.available.remove(&it.node);
                 tracing::info!(node = it.node.0, generation = it.generation, "node joined");
                 self.announce_schedule(it.node);
@@ -423,17 +429,16 @@ impl Manager {
         let rooms: Vec<u64> = told.tier_room.iter().map(|(_, room)| room.0).collect();
         if self.rooms.get(&id).is_some_and(|noted| *noted != rooms) {
             let (batches, cache_bytes) = (told.batches, rooms.clone());
-            self.log.append(&ScheduleRecord::Resized { node: id.0, batches, cache_bytes });
+            self.log(ScheduleRecord::Resized { node: id.0, batches, cache_bytes });
         }
         self.rooms.insert(id, rooms);
         let applied = &told.applied;
-        let noted = self.applied.entry(id).or_default();
+        let noted = self.applied.get(&id).copied().flatten();
         for it in applied.iter().filter(|it| noted.is_none_or(|noted| it.generation > noted)) {
             let Applied { generation, epoch } = *it;
-            let record = ScheduleRecord::Applied { node: id.0, generation, epoch: epoch.0 };
-            self.log.append(&record);
+            self.log(ScheduleRecord::Applied { node: id.0, generation, epoch: epoch.0 });
         }
-        *noted = applied.last().map(|it| it.generation).max(*noted);
+        self.applied.insert(id, applied.last().map(|it| it.generation).max(noted));
     }
 
     fn announce_schedule(&mut self, id: NodeId) {
@@ -447,12 +452,18 @@ impl Manager {
             let used = node.schedule.tiers.iter().filter(|tier| tier.role != Role::LeftOut);
             self.rooms.insert(id, used.map(|tier| tier.cache.0).collect());
         }
-        self.log.append(&ScheduleRecord::Scheduled {
+        self.log(ScheduleRecord::Scheduled {
             node: id.0,
             process: node.generation,
             schedule: Box::new(ScheduleEntry::of(&node.schedule, &node.offer)),
             observed: observed.map(|it| ObservedEntry::of(it, &node.schedule, &node.offer)),
         });
+    }
+
+    fn log(&self, record: ScheduleRecord) {
+        let path = self.schedule_log.clone();
+        let lost = "the run cannot be replayed: a line is missing";
+        self.writes.give(lost, move || record.append(&path));
     }
 
     /// Forgets the free resources of a node that has ended. A message of a replaced process ends no node.

@@ -11,6 +11,7 @@
 //!
 //! `$XDG_RUNTIME_DIR` is not used: it is removed when the user logs out, and jobs outlive that.
 
+pub(crate) mod beside;
 pub mod history;
 pub mod memberships;
 pub mod rendezvous;

@@ -1,7 +1,7 @@
 //! Files that others read at any moment: they find what was there before, or all that is new.
 
 use std::{
-    fs::Permissions,
+    fs::{self, Permissions},
     io::{self, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::Path,
@@ -25,6 +25,18 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
 /// If the directory cannot be written; then the file is as before.
 pub fn write_secret(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     replace(path, 0o600, content.as_ref())
+}
+
+/// Removes a file, which need not be there.
+///
+/// # Errors
+///
+/// If it is there and cannot be removed.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// The prefix of the extension of a new file that has no name of its own yet; a process that was killed

@@ -22,7 +22,12 @@ pub(crate) mod trainer_variables;
 mod trainers;
 mod watch;
 
-use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
@@ -41,10 +46,8 @@ use tierfeed_runtime::{
     expansion::Expansion,
     observe::report::{JobReport, Report},
     rpc::client::Address,
-    run_dir::{
-        LockOwner, RunDir, RunDirError, RunDirLock, rendezvous::Rendezvous,
-        start_marker::StartMarker,
-    },
+    run_dir::{LockOwner, RunDir, RunDirError, RunDirLock},
+    whole_file,
 };
 use tokio::{
     task::{JoinHandle, JoinSet},
@@ -282,7 +285,7 @@ fn forget_earlier(dirs: &Dirs, node: NodeId) -> Result<(), Failure> {
     }
     meeting::forget_failed(&dirs.job);
     // Nodes that came earlier find the new one only.
-    Rendezvous::remove(&dirs.job.rendezvous())?;
+    remove(&dirs.job.rendezvous())?;
     if dirs.goes_on { Ok(()) } else { ended(&dirs.job) }
 }
 
@@ -375,10 +378,12 @@ fn launch_variables(place: &NodePlace) -> BTreeMap<String, String> {
 
 /// Removes the start marker, so that the next run in this directory is a new job.
 fn ended(job_dir: &RunDir) -> Result<(), Failure> {
-    let note = job_dir.start_marker();
-    StartMarker::remove(&note)
-        .with_context(|| format!("{}: left behind", note.display()))
-        .map_err(Failure::Work)
+    remove(&job_dir.start_marker())
+}
+
+fn remove(left: &Path) -> Result<(), Failure> {
+    whole_file::remove(left).with_context(|| format!("{}: left behind", left.display()))?;
+    Ok(())
 }
 
 async fn finished<T, E: std::error::Error + Send + Sync + 'static>(

@@ -1,15 +1,16 @@
 //! Writes published orders into files beside the loop, one after the other, because the run directory may
 //! be slow or hang.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use tierfeed_core::{
     id::{Epoch, NodeId, Rank, SampleId},
     order::{Shuffle, Spec},
 };
-use tokio::task::JoinSet;
+use tokio::sync::Semaphore;
 
 use super::published::PublishedOrders;
+use crate::run_dir::beside::WritesBeside;
 
 #[derive(Debug, Clone)]
 pub(super) struct Publication {
@@ -23,68 +24,44 @@ pub(super) struct Publications {
     orders: PublishedOrders,
     order: Spec,
     node: NodeId,
-    /// Samples that may wait to be written, four bytes each.
-    samples_max: usize,
-    waiting: VecDeque<Publication>,
-    writing: JoinSet<()>,
+    writes: WritesBeside,
+    /// Room for samples that wait to be written, four bytes each.
+    room: Arc<Semaphore>,
 }
 
 impl Publications {
-    /// Two epochs of the node may wait.
+    /// Two epochs of the node may wait. Must be called within a tokio runtime.
     pub(super) fn new(orders: PublishedOrders, order: Spec, node: NodeId) -> Self {
         let ranks = order.world.ranks_per_node as usize;
-        let samples_max = 2 * ranks * order.samples_per_rank() as usize;
-        let waiting = VecDeque::new();
-        Self { orders, order, node, samples_max, waiting, writing: JoinSet::new() }
+        let room = Arc::new(Semaphore::new(2 * ranks * order.samples_per_rank() as usize));
+        Self { orders, order, node, writes: WritesBeside::start(), room }
     }
 
-    /// Writes an order as soon as those before it are written.
-    pub(super) fn keep(&mut self, publication: Publication) {
-        // A later publication of the same rank and epoch replaces the earlier one.
-        let key = (publication.rank, publication.epoch);
-        self.waiting.retain(|it| (it.rank, it.epoch) != key);
-        let waiting: usize = self.waiting.iter().map(|it| it.samples.len()).sum();
-        if waiting + publication.samples.len() > self.samples_max {
-            let (rank, epoch) = (publication.rank.0, publication.epoch.0);
+    /// Writes an order as soon as those before it are written; a later one of the same rank and epoch replaces it.
+    pub(super) fn keep(&self, Publication { rank, epoch, samples }: Publication) {
+        let len = u32::try_from(samples.len()).unwrap_or(u32::MAX);
+        let Ok(taken) = Arc::clone(&self.room).try_acquire_many_owned(len) else {
             tracing::warn!(
-                rank,
-                epoch,
+                rank = rank.0,
+                epoch = epoch.0,
                 "the run directory is too slow for published orders; the report lacks one"
             );
             return;
-        }
-        self.waiting.push_back(publication);
-        self.go_on();
-    }
-
-    /// Waits for the order that is being written and starts the next; `None` if there is none. Cancel safe.
-    pub(super) async fn written(&mut self) -> Option<()> {
-        // A thread that panicked has written nothing: the report lacks the order, as if writing failed.
-        let _ = self.writing.join_next().await?;
-        self.go_on();
-        Some(())
+        };
+        let (orders, order, node) = (self.orders.clone(), self.order, self.node);
+        self.writes.give("a published order is not kept; the report lacks it", move || {
+            let _taken = taken;
+            if is_possible(&order, node, rank, epoch, &samples) {
+                orders.keep(rank, epoch, &samples)?;
+            }
+            Ok(())
+        });
     }
 
     /// The orders once all are written.
-    pub(super) async fn end(mut self) -> PublishedOrders {
-        while self.written().await.is_some() {}
+    pub(super) async fn end(self) -> PublishedOrders {
+        self.writes.end().await;
         self.orders
-    }
-
-    fn go_on(&mut self) {
-        if !self.writing.is_empty() {
-            return;
-        }
-        let Some(Publication { rank, epoch, samples }) = self.waiting.pop_front() else { return };
-        let (orders, order, node) = (self.orders.clone(), self.order, self.node);
-        self.writing.spawn_blocking(move || {
-            if !is_possible(&order, node, rank, epoch, &samples) {
-                return;
-            }
-            if let Err(error) = orders.keep(rank, epoch, &samples) {
-                tracing::warn!(%error, "a published order is not kept; the report lacks it");
-            }
-        });
     }
 }
 
@@ -130,7 +107,7 @@ mod tests {
     #[tokio::test]
     async fn the_last_order_that_a_rank_published_is_kept_if_it_can_be_one() {
         let folder = tempfile::tempdir().unwrap();
-        let mut publications = publications(folder.path().join("published"));
+        let publications = publications(folder.path().join("published"));
         for (rank, sample) in [(0, 1), (1, 3), (1, 4), (0, 2), (2, 9)] {
             publications.keep(publication(0, rank, sample));
         }
@@ -148,15 +125,15 @@ mod tests {
         // Opening a pipe for writing blocks until it has a reader.
         let pipe = path.join("rank0-epoch0");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let mut publications = publications(path);
+        let publications = publications(path);
         for (epoch, rank) in (0..3).flat_map(|epoch| (0..9).map(move |rank| (epoch, rank))) {
             publications.keep(publication(epoch, rank, rank));
         }
-        assert_eq!(publications.waiting.len(), 18, "beside the one that is being written");
+        assert_eq!(publications.room.available_permits(), 0);
         let reader = std::thread::spawn(move || std::fs::read(pipe).unwrap());
         let orders = publications.end().await;
         assert_eq!(reader.join().unwrap(), [0, 0, 0, 0]);
-        assert_eq!(orders.samples(Rank(0), Epoch(2)), Some(vec![SampleId(0)]));
-        assert_eq!(orders.samples(Rank(1), Epoch(2)), None);
+        assert_eq!(orders.samples(Rank(8), Epoch(1)), Some(vec![SampleId(8)]));
+        assert_eq!(orders.samples(Rank(0), Epoch(2)), None);
     }
 }

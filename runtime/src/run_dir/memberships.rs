@@ -1,24 +1,20 @@
 //! The memberships of the nodes that share what they hold, `memberships.json`: a manager that is restarted goes
 //! on with them, because who holds what follows from all of them, also for a node that comes later.
 //!
-//! A run directory that does not answer delays the manager by nothing: a task writes the latest state. If that
-//! fails, nodes that come after a restart ask others in vain for some samples, until the memberships change for
-//! all.
+//! Only the latest state is written. If that fails, nodes that come after a restart ask others in vain for some
+//! samples, until the memberships change for all.
 
 use std::{
     fs::File,
     io::{self, BufReader, Read as _},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use serde::{Deserialize, Serialize};
 use tierfeed_core::retention::partition::Membership;
-use tokio::{
-    sync::watch,
-    task::{JoinHandle, spawn_blocking},
-};
 
-use super::start_marker::StartMarker;
+use super::{beside::WritesBeside, start_marker::StartMarker};
 use crate::whole_file;
 
 /// An upper bound of the file's length: some thousand memberships of 1,024 nodes.
@@ -49,54 +45,51 @@ fn read_record(path: &Path) -> io::Result<Record> {
     Ok(serde_json::from_reader(BufReader::new(File::open(path)?.take(FILE_BYTES_MAX)))?)
 }
 
-fn write(path: &Path, job: &StartMarker, memberships: &[Membership]) -> io::Result<()> {
-    let record = Record { job: job.clone(), memberships: memberships.to_vec() };
-    whole_file::write(path, serde_json::to_vec(&record)?)
+fn write(path: &Path, record: &Record) -> io::Result<()> {
+    whole_file::write(path, serde_json::to_vec(record)?)
 }
 
+/// The latest memberships of a job, for the file at `path`.
 #[derive(Debug)]
-pub(crate) struct MembershipWriter {
-    latest: Option<watch::Sender<Vec<Membership>>>,
-    writing: JoinHandle<()>,
+pub(crate) struct NotedMemberships {
+    path: PathBuf,
+    job: StartMarker,
+    generation: Option<u32>,
+    /// Those that are not written yet.
+    latest: Arc<Mutex<Option<Vec<Membership>>>>,
 }
 
-impl MembershipWriter {
-    /// Writes to `path` the memberships that are noted after `known`. Must be called within a tokio runtime.
-    pub(crate) fn start(path: PathBuf, job: StartMarker, known: Vec<Membership>) -> Self {
-        let (latest, mut changes) = watch::channel(known);
-        let writing = tokio::spawn(async move {
-            while changes.changed().await.is_ok() {
-                let memberships = changes.borrow_and_update().clone();
-                let (file, job) = (path.clone(), job.clone());
-                let written = spawn_blocking(move || write(&file, &job, &memberships)).await;
-                if let Ok(Err(error)) = written {
-                    let path = path.display();
-                    tracing::warn!(%path, %error, "a restarted manager will not know who holds what");
-                }
-            }
-        });
-        Self { latest: Some(latest), writing }
+impl NotedMemberships {
+    /// `known` stand in the file already.
+    pub(crate) fn new(path: PathBuf, job: StartMarker, known: &[Membership]) -> Self {
+        Self { path, job, generation: last_of(known), latest: Arc::default() }
     }
 
     /// Takes note of the memberships if they have changed.
-    pub(crate) fn note(&self, memberships: &[Membership]) {
-        let Some(latest) = &self.latest else { return };
-        latest.send_if_modified(|noted| {
-            let number = |all: &[Membership]| all.last().map(|it| it.generation);
-            let has_changed = number(noted) != number(memberships);
-            if has_changed {
-                *noted = memberships.to_vec();
-            }
-            has_changed
+    pub(crate) fn note(&mut self, memberships: &[Membership], writes: &WritesBeside) {
+        if self.generation == last_of(memberships) {
+            return;
+        }
+        self.generation = last_of(memberships);
+        let latest = Arc::clone(&self.latest);
+        let waits = lock(&latest).replace(memberships.to_vec()).is_some();
+        if waits {
+            return;
+        }
+        let (path, job) = (self.path.clone(), self.job.clone());
+        writes.give("a restarted manager will not know who holds what", move || {
+            let memberships = lock(&latest).take().unwrap_or_default();
+            write(&path, &Record { job, memberships })
         });
     }
+}
 
-    /// Waits until the latest is written.
-    pub(crate) async fn end(&mut self) {
-        self.latest = None;
-        // A panic of the thread counts as a failed write.
-        let _ = (&mut self.writing).await;
-    }
+fn last_of(memberships: &[Membership]) -> Option<u32> {
+    memberships.last().map(|it| it.generation)
+}
+
+fn lock<T>(latest: &Mutex<T>) -> MutexGuard<'_, T> {
+    latest.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -123,9 +116,10 @@ mod tests {
         let path = folder.path().join("memberships.json");
         let job = StartMarker::new("job", vec![7]);
         assert_eq!(read(&path, &job), []);
-        let mut writer = MembershipWriter::start(path.clone(), job.clone(), Vec::new());
-        (0..=4).for_each(|count| writer.note(&memberships(count)));
-        writer.end().await;
+        let writes = WritesBeside::start();
+        let mut noted = NotedMemberships::new(path.clone(), job.clone(), &[]);
+        (0..=4).for_each(|count| noted.note(&memberships(count), &writes));
+        writes.end().await;
         assert_eq!(read(&path, &job), memberships(4));
         assert_eq!(read(&path, &StartMarker::new("job", vec![8])), [], "another index");
         fs::write(&path, "{}").unwrap();
@@ -137,9 +131,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memberships.json");
         let job = StartMarker::new("job", vec![7]);
-        let mut writer = MembershipWriter::start(path.clone(), job.clone(), memberships(2));
-        writer.note(&memberships(2));
-        writer.end().await;
+        let writes = WritesBeside::start();
+        NotedMemberships::new(path.clone(), job, &memberships(2)).note(&memberships(2), &writes);
+        writes.end().await;
         assert!(!path.exists());
     }
 }

@@ -76,26 +76,10 @@ impl Rendezvous {
         let text = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.into()))?;
         whole_file::write_secret(path, text).map_err(failed)
     }
-
-    /// Removes the file of a job that has ended.
-    ///
-    /// # Errors
-    ///
-    /// If it exists and cannot be removed.
-    pub fn remove(path: &Path) -> Result<(), RendezvousError> {
-        remove(path).map_err(|source| RendezvousError::Io { path: path.to_owned(), source })
-    }
 }
 
 /// A rendezvous file has some hundred bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -115,8 +99,8 @@ mod tests {
         let other = Rendezvous { token: Token::generate().unwrap(), ..one };
         other.write(&path).unwrap();
         assert_eq!(Rendezvous::read(&path).unwrap(), other, "a later run replaces it");
-        Rendezvous::remove(&path).unwrap();
-        Rendezvous::remove(&path).unwrap();
+        whole_file::remove(&path).unwrap();
+        whole_file::remove(&path).unwrap();
         assert!(matches!(Rendezvous::read(&path), Err(RendezvousError::Io { .. })));
     }
 

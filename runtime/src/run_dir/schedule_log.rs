@@ -1,24 +1,18 @@
 //! The log of all schedules of a run, `schedules.jsonl`: a line of JSON for each generation, with what asked
 //! for it, and for each epoch in which a node applied the next one.
 //!
-//! The simulator repeats the decisions of a run with it. A run directory that does not answer delays the
-//! manager by nothing: lines are written by a thread, and those that it cannot take are dropped with a
-//! warning.
+//! The simulator repeats the decisions of a run with it.
 
 use std::{
     fs::OpenOptions,
     io::{self, BufRead, BufReader, Write},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use serde::{Deserialize, Serialize};
 use tierfeed_core::retention::form::Form;
-use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::observe::{observed::ObservedEntry, schedule::ScheduleEntry};
-
-/// Lines that wait for the thread.
-const LINES_MAX: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
@@ -47,49 +41,12 @@ pub enum ScheduleRecord {
     },
 }
 
-#[derive(Debug)]
-pub(crate) struct ScheduleLog {
-    path: PathBuf,
-    lines: Option<mpsc::Sender<String>>,
-    writing: JoinHandle<()>,
-}
-
-impl ScheduleLog {
-    /// Starts to append to the file at `path`. Must be called within a tokio runtime.
-    pub(crate) fn start(path: PathBuf) -> Self {
-        let (lines, mut queue) = mpsc::channel::<String>(LINES_MAX);
-        let file = path.clone();
-        let writing = tokio::task::spawn_blocking(move || {
-            while let Some(line) = queue.blocking_recv() {
-                if let Err(error) = append(&file, &line) {
-                    let path = file.display();
-                    tracing::warn!(%path, %error, "the run cannot be replayed: a line is missing");
-                }
-            }
-        });
-        Self { path, lines: Some(lines), writing }
+impl ScheduleRecord {
+    /// Appends it to the log at `path`.
+    pub(crate) fn append(&self, path: &Path) -> io::Result<()> {
+        let line = serde_json::to_string(self)? + "\n";
+        OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes())
     }
-
-    pub(crate) fn append(&self, record: &ScheduleRecord) {
-        let line = serde_json::to_string(record).map(|line| line + "\n");
-        let Some(lines) = &self.lines else { return };
-        let is_taken = line.is_ok_and(|line| lines.try_send(line).is_ok());
-        if !is_taken {
-            let path = self.path.display();
-            tracing::warn!(%path, "the run cannot be replayed: a line is missing");
-        }
-    }
-
-    /// Waits until all lines are written.
-    pub(crate) async fn end(&mut self) {
-        self.lines = None;
-        // A panic of the thread counts as failed writes.
-        let _ = (&mut self.writing).await;
-    }
-}
-
-fn append(path: &Path, line: &str) -> io::Result<()> {
-    OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes())
 }
 
 /// The form in which tiers hold samples by the log at `path`, if it says so. A line that cannot be read does not
@@ -118,8 +75,8 @@ pub fn read(path: &Path) -> io::Result<Vec<ScheduleRecord>> {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn what_is_logged_is_read_back_also_after_a_restart() {
+    #[test]
+    fn what_is_logged_is_read_back_also_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("schedules.jsonl");
         let offer = crate::schedule::tests::offer(200);
@@ -130,9 +87,7 @@ mod tests {
         let cache_bytes = vec![33 << 20, 0];
         let resized = ScheduleRecord::Resized { node: 3, batches: 12, cache_bytes };
         for record in [&scheduled, &applied, &resized] {
-            let mut log = ScheduleLog::start(path.clone());
-            log.append(record);
-            log.end().await;
+            record.append(&path).unwrap();
         }
         assert_eq!(read(&path).unwrap(), [scheduled, applied, resized]);
         std::fs::write(&path, "{}\n").unwrap();

@@ -6,13 +6,12 @@
 //! was killed, stopped or failed may be continued.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Read as _},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::whole_file;
@@ -50,19 +49,7 @@ impl StartMarker {
         (marker.job == xxh3_64(job_text.as_bytes())).then_some(marker.indexes)
     }
 
-    /// Removes the marker of a job that has ended.
-    ///
-    /// # Errors
-    ///
-    /// If it exists and cannot be removed.
-    pub fn remove(path: &Path) -> io::Result<()> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    fn write(&self, path: &Path) -> io::Result<()> {
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         whole_file::write(path, serde_json::to_vec(self)?)
     }
 }
@@ -73,82 +60,10 @@ fn read(path: &Path) -> io::Result<StartMarker> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Creates and removes a manager's start marker, beside its loop, because the run directory may hang. If
-/// that fails, only a restarted manager is affected: it indexes the dataset again.
-#[derive(Debug)]
-pub(crate) struct MarkerWriter {
-    path: PathBuf,
-    marker: StartMarker,
-    is_created: bool,
-    writing: JoinSet<()>,
-    /// The step after the running one; a later step replaces it.
-    next: Option<Step>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Step {
-    Create,
-    Remove,
-}
-
-impl MarkerWriter {
-    pub(crate) fn new(path: PathBuf, marker: StartMarker) -> Self {
-        Self { path, marker, is_created: false, writing: JoinSet::new(), next: None }
-    }
-
-    /// Creates the marker, once. Must be called within a tokio runtime.
-    pub(crate) fn create(&mut self) {
-        if !self.is_created {
-            self.is_created = true;
-            self.take(Step::Create);
-        }
-    }
-
-    /// Removes the marker. Must be called within a tokio runtime.
-    pub(crate) fn remove(&mut self) {
-        self.take(Step::Remove);
-    }
-
-    /// Waits for the running step and starts the next; `None` if there is none. Cancel safe.
-    pub(crate) async fn written(&mut self) -> Option<()> {
-        // A panic of the thread counts as a failed write.
-        let _ = self.writing.join_next().await?;
-        if let Some(step) = self.next.take() {
-            self.start(step);
-        }
-        Some(())
-    }
-
-    /// Waits until all steps are carried out.
-    pub(crate) async fn end(&mut self) {
-        while self.written().await.is_some() {}
-    }
-
-    fn take(&mut self, step: Step) {
-        if self.writing.is_empty() {
-            self.start(step);
-        } else {
-            self.next = Some(step);
-        }
-    }
-
-    fn start(&mut self, step: Step) {
-        let (path, marker) = (self.path.clone(), self.marker.clone());
-        self.writing.spawn_blocking(move || {
-            let outcome = match step {
-                Step::Create => marker.write(&path),
-                Step::Remove => StartMarker::remove(&path),
-            };
-            if let Err(error) = outcome {
-                let path = path.display();
-                tracing::warn!(%path, %error, "a restarted manager will index the dataset again");
-            }
-        });
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -159,9 +74,8 @@ mod tests {
         StartMarker::new("job", vec![u64::MAX, 2]).write(&path).unwrap();
         assert_eq!(StartMarker::indexes_of(&path, "job"), Some(vec![u64::MAX, 2]));
         assert_eq!(StartMarker::indexes_of(&path, "another job"), None);
-        StartMarker::remove(&path).unwrap();
+        whole_file::remove(&path).unwrap();
         assert_eq!(StartMarker::indexes_of(&path, "job"), None);
-        StartMarker::remove(&path).unwrap();
     }
 
     #[test]
@@ -178,26 +92,5 @@ mod tests {
         assert_eq!(StartMarker::indexes_of(&path, "job"), None, "no note is so long");
         fs::write(&path, right).unwrap();
         assert_eq!(StartMarker::indexes_of(&path, "job"), Some(vec![1]));
-    }
-
-    #[tokio::test]
-    async fn a_note_is_created_once_and_what_cannot_be_struck_is_told() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("begun");
-        let marker = StartMarker::new("job", vec![1]);
-        let mut writer = MarkerWriter::new(path.clone(), marker);
-        writer.create();
-        writer.end().await;
-        assert_eq!(StartMarker::indexes_of(&path, "job"), Some(vec![1]));
-        writer.remove();
-        writer.create();
-        writer.end().await;
-        assert_eq!(
-            StartMarker::indexes_of(&path, "job"),
-            None,
-            "nodes that come late begin no job"
-        );
-        fs::create_dir(&path).unwrap();
-        StartMarker::remove(&path).unwrap_err();
     }
 }

@@ -45,16 +45,8 @@ impl TrainerFile {
     }
 
     /// Removes the file of an agent that has ended.
-    ///
-    /// # Errors
-    ///
-    /// If it exists and cannot be removed.
     pub fn remove(path: &Path) -> Result<(), TrainerFileError> {
-        match fs::remove_file(path) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(TrainerFileError { path: path.to_owned(), source })
-            }
-            _ => Ok(()),
-        }
+        whole_file::remove(path)
+            .map_err(|source| TrainerFileError { path: path.to_owned(), source })
     }
 }

@@ -12,9 +12,10 @@ use tierfeed_runtime::{
     manager::{Listener, Manager, ManagerError, Settings, Summaries},
     observe::{metrics, report::NodeSummary},
     rpc::client::{Address, Client},
-    run_dir::{RunDir, rendezvous::Rendezvous},
+    run_dir::RunDir,
     shutdown,
     transport::token::Token,
+    whole_file,
 };
 use tokio::task::JoinHandle;
 
@@ -193,7 +194,7 @@ impl OwnManager {
             tracing::warn!(%error, "the manager did not end well");
             Summaries::new()
         });
-        if let Some(Err(error)) = self.met_in.map(|it| Rendezvous::remove(&it.rendezvous())) {
+        if let Some(Err(error)) = self.met_in.map(|it| whole_file::remove(&it.rendezvous())) {
             tracing::warn!(%error, "the address of an ended manager is left behind");
         }
         summaries
