@@ -10,7 +10,6 @@ mod figures;
 mod found;
 mod measured;
 mod memory_nodes;
-mod mounts;
 mod node;
 mod reach;
 mod reported;
@@ -40,20 +39,20 @@ use tierfeed_prefetcher::{
     budget::{BudgetError, Claim, Free, Percent, Pool, Request},
     tier::{Backing, TierSettings},
 };
-use tierfeed_workload_analyzer::{Job, demand::Demand, job::OnError};
+use tierfeed_workload_analyzer::{Job, job::OnError};
 
 use claims::tier_claims;
 pub use found::Found;
 pub use measured::{Measurable, Measured, SavedReport, calibration_file, report_at};
 pub(crate) use measured::{cold_place, without_links};
 pub(crate) use memory_nodes::ram_disk_locality;
-pub use node::{Disk, FileSystem, Node, NodeError};
+pub use node::{Disk, Node, NodeError};
 pub(crate) use node::{MEMORY, pool_of_numa};
 pub use reported::ReportedError;
 pub use staging::StagingPart;
 pub use unused::UnusedTier;
 
-use crate::schedule::{self, ScheduleInputs};
+use crate::schedule;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierLayout {
@@ -165,7 +164,7 @@ pub enum LayoutError {
         "tiers.scratch.path: {} is on {file_system}, and a scratch tier is a RAM disk (tmpfs); name a \
          directory on one, such as /dev/shm/tierfeed, or make this tier `storage`", .path.display()
     )]
-    NotARamDisk { path: PathBuf, file_system: FileSystem },
+    NotARamDisk { path: PathBuf, file_system: String },
     #[error(
         "job_scratch.size: {size} of tiers.scratch, which gets {budget}; \
          give the tier at least {size}, or ask for less"
@@ -225,20 +224,6 @@ impl TierLayout {
 }
 
 impl Layout {
-    /// The layout of `job` on `node` by the schedule that its manager makes too ([`crate::schedule::of`]).
-    pub fn fit(
-        job: &Job,
-        demand: &Demand,
-        node: &Node,
-        overcommit: Overcommit,
-        measured: &Measured,
-    ) -> Result<Self, LayoutError> {
-        let inputs = ScheduleInputs::of(job, demand);
-        let found = Found::on(job, demand, node, overcommit, measured)?;
-        let schedule = schedule::of(&inputs, &found.offer())?;
-        Ok(found.layout(demand, node, &schedule))
-    }
-
     #[must_use]
     pub fn session(
         &self,

@@ -127,12 +127,10 @@ impl Machine {
         let measured = &self.measured;
         let found = Found::on(&file.job, demand, &self.node, Overcommit::Refused, measured);
         let found = found.map_err(|error| self.placed(file, error))?;
-        let measured = self.transform.clone();
-        Ok(found.with_transform(|offer| match measured {
-            Some(TransformOffer { each, from, own, .. }) => {
-                TransformOffer { each, from, own, ..offer }
+        Ok(found.with_transform(|offer| {
+            if let Some(measured) = &self.transform {
+                *offer = TransformOffer { threads: offer.threads, ..measured.clone() };
             }
-            None => offer,
         }))
     }
 

@@ -9,7 +9,7 @@ use std::{
 use tierfeed_core::{
     fleet::{
         launch::{Identity, JobWorld},
-        schedule::OwnLengths,
+        schedule::{OwnLengths, TransformOffer},
     },
     id::NodeId,
     retention::form::Form,
@@ -107,9 +107,15 @@ impl LocalJob {
     /// With the time of a thread for a sample, if the form in which tiers hold samples depends on it.
     pub(super) fn with_sample_time(self, program: &Program) -> Self {
         match transform_cost::measure_blocking(&self.job, self.catalog.first(), program) {
-            Some((each, from)) => Self { found: self.found.with_sample_time(each, from), ..self },
+            Some((each, from)) => {
+                self.with_transform(|offer| (offer.each, offer.from) = (Some(each), from))
+            }
             None => self,
         }
+    }
+
+    fn with_transform(self, measured: impl FnOnce(&mut TransformOffer)) -> Self {
+        Self { found: self.found.with_transform(measured), ..self }
     }
 
     /// With the lengths of prepared samples, if each has its own. All images are scanned for them if the tiers of this
@@ -127,12 +133,12 @@ impl LocalJob {
         }
         match self.images(transform, known, end) {
             Ok((images, own)) => {
-                let found = self.found.with_own_lengths(Ok(own));
-                Ok(Self { images: Some(images), found, ..self })
+                let with_images = Self { images: Some(images), ..self };
+                Ok(with_images.with_transform(|offer| offer.own = Some(own)))
             }
             Err(error) if transform.cache == CachedForm::Auto => {
                 tracing::warn!(%error, "the sizes of images are not known; tiers hold stored samples");
-                Ok(Self { found: self.found.with_own_lengths(Err(error.to_string())), ..self })
+                Ok(self.with_transform(|offer| offer.own_unknown = error.to_string()))
             }
             Err(error) => Err(error),
         }

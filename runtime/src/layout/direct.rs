@@ -6,7 +6,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use tierfeed_core::{
     retention::in_place::{InPlaceDecision, Rates, ReadPath, Reason},
     tier::{Kind, Locality},
-    units::{Bytes, BytesPerSecond},
+    units::{Bytes, BytesPerSecond, whole},
 };
 use tierfeed_prefetcher::{budget::Percent, tier::Backing};
 use tierfeed_resource_gatherer::{
@@ -101,14 +101,7 @@ fn read_by(pair: &Pair, threads: usize) -> Option<BytesPerSecond> {
     let reads = pair.bandwidth.iter().filter(|it| it.traffic == Traffic::Read);
     let fewer = reads.filter(|it| it.threads as usize <= threads);
     let Bandwidth { bytes_per_s, .. } = fewer.max_by_key(|it| it.threads)?;
-    let rate = bytes_per_s.median;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a rate is far from the ends of 64 bits, and a cast of a float saturates"
-    )]
-    let rate = rate as u64;
-    Some(BytesPerSecond(rate))
+    Some(BytesPerSecond(whole(bytes_per_s.median)))
 }
 
 #[cfg(test)]

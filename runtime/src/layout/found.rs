@@ -4,13 +4,10 @@ use std::{num::NonZeroUsize, path::Path};
 
 use tierfeed_core::{
     fleet::schedule::{
-        Device, Figures, FoundTier, Location, Offer, OwnLengths, Role, Schedule, ScheduledTier,
-        TransformOffer, WriteRates,
+        Device, Figures, FoundTier, Location, Offer, Role, Schedule, ScheduledTier, TransformOffer,
+        WriteRates,
     },
-    retention::{
-        form::SampleTime,
-        in_place::{Rates, ReadPath, SpeedOrigin},
-    },
+    retention::in_place::{Rates, ReadPath, SpeedOrigin},
     tier::{Kind, Locality},
     units::Bytes,
 };
@@ -40,13 +37,8 @@ pub struct Found {
 #[derive(Debug)]
 struct FoundClaim {
     claim: TierClaim,
-    budget: Bytes,
-    /// The part of the budget that the job uses otherwise.
-    beside: Bytes,
-    device: Device,
-    figures: Figures,
-    writes: Option<WriteRates>,
-    reads: Option<Rates>,
+    /// What the manager is told of it.
+    tier: FoundTier,
 }
 
 impl Found {
@@ -84,9 +76,21 @@ impl Found {
             if beside > budget {
                 return Err(LayoutError::NoJobScratch { budget, size: beside });
             }
-            let device = device(job, node, &claim);
-            let report = measured.report(node);
-            tiers.push(FoundClaim::of(claim, budget, beside, device, figures, report));
+            let rates = measured.report(node).map(|report| rates(&claim, report));
+            let (writes, reads) = rates.unwrap_or_default();
+            let tier = FoundTier {
+                kind,
+                origin: claim.origin,
+                location: location(&claim.backing),
+                device: device(job, node, &claim),
+                budget,
+                beside,
+                figures,
+                pace: if claim.speed.is_some() { SpeedOrigin::Imposed } else { SpeedOrigin::Own },
+                reads,
+                writes,
+            };
+            tiers.push(FoundClaim { claim, tier });
         }
         let transform = job.transform.as_ref();
         let transform = transform.map(|_| TransformOffer::of_threads(transforms::threads(job)));
@@ -95,46 +99,20 @@ impl Found {
 
     #[must_use]
     pub fn offer(&self) -> Offer {
-        let tier = |found: &FoundClaim| FoundTier {
-            kind: found.claim.claim.kind,
-            origin: found.claim.origin,
-            location: location(&found.claim.backing),
-            device: found.device,
-            budget: found.budget,
-            beside: found.beside,
-            figures: found.figures.clone(),
-            pace: if found.claim.speed.is_some() { SpeedOrigin::Imposed } else { SpeedOrigin::Own },
-            reads: found.reads,
-            writes: found.writes,
-        };
         Offer {
-            tiers: self.tiers.iter().map(tier).collect(),
+            tiers: self.tiers.iter().map(|found| found.tier.clone()).collect(),
             cold: self.cold.clone(),
             transform: self.transform.clone(),
         }
     }
 
-    /// With the time of a thread for a sample, measured on this node.
+    /// With what was measured of the transform of the job, if it has one.
     #[must_use]
-    pub fn with_sample_time(self, each: SampleTime, from: String) -> Self {
-        let measured = |offer: TransformOffer| TransformOffer { each: Some(each), from, ..offer };
-        Self { transform: self.transform.map(measured), ..self }
-    }
-
-    /// With the lengths of prepared samples that have their own, or why they are not known.
-    #[must_use]
-    pub fn with_own_lengths(self, own: Result<OwnLengths, String>) -> Self {
-        let (own, own_unknown) = match own {
-            Ok(own) => (Some(own), String::new()),
-            Err(why) => (None, why),
-        };
-        let known = |offer: TransformOffer| TransformOffer { own, own_unknown, ..offer };
-        Self { transform: self.transform.map(known), ..self }
-    }
-
-    #[must_use]
-    pub fn with_transform(self, measured: impl FnOnce(TransformOffer) -> TransformOffer) -> Self {
-        Self { transform: self.transform.map(measured), ..self }
+    pub fn with_transform(mut self, measured: impl FnOnce(&mut TransformOffer)) -> Self {
+        if let Some(offer) = &mut self.transform {
+            measured(offer);
+        }
+        self
     }
 
     /// The layout of the job by a schedule that was made of [`Self::offer`].
@@ -171,32 +149,16 @@ impl Found {
 }
 
 impl FoundClaim {
-    fn of(
-        claim: TierClaim,
-        budget: Bytes,
-        beside: Bytes,
-        device: Device,
-        figures: Figures,
-        report: Option<&Report>,
-    ) -> Self {
-        let writes = report.and_then(|report| writers::rates(&claim, report));
-        // The cost of a copy depends on the number of threads.
-        let threads = writes.map_or(COPY_THREADS, copy_threads);
-        let kind = claim.claim.kind;
-        let reads = report.and_then(|report| direct::rates(kind, &claim.backing, threads, report));
-        Self { claim, budget, beside, device, figures, writes, reads }
-    }
-
     fn standing(figures: Figures, scheduled: &ScheduledTier) -> Standing {
         Standing { figures, role: scheduled.role, decision: scheduled.reason.clone() }
     }
 
     fn left_out(self, scheduled: &ScheduledTier) -> LeftOut {
         LeftOut {
-            kind: self.claim.claim.kind,
-            budget: self.budget,
-            origin: self.claim.origin,
-            standing: Self::standing(self.figures, scheduled),
+            kind: self.tier.kind,
+            budget: self.tier.budget,
+            origin: self.tier.origin,
+            standing: Self::standing(self.tier.figures, scheduled),
         }
     }
 
@@ -229,16 +191,24 @@ impl FoundClaim {
                 copy_threads: threads.unwrap_or(NonZeroUsize::MIN),
                 cpus,
             },
-            budget: self.budget,
+            budget: self.tier.budget,
             cache: scheduled.cache,
             pool: claim.pool,
             share,
             origin,
             direct: scheduled.direct,
-            writers: self.writes,
-            standing: Self::standing(self.figures, scheduled),
+            writers: self.tier.writes,
+            standing: Self::standing(self.tier.figures, scheduled),
         }
     }
+}
+
+/// The measured rates of writers and readers of a tier.
+fn rates(claim: &TierClaim, report: &Report) -> (Option<WriteRates>, Option<Rates>) {
+    let writes = writers::rates(claim, report);
+    // The cost of a copy depends on the number of threads.
+    let threads = writes.map_or(COPY_THREADS, copy_threads);
+    (writes, direct::rates(claim.claim.kind, &claim.backing, threads, report))
 }
 
 /// The claims with the figures of each, fastest first: where shares of one memory do not fit, the fastest

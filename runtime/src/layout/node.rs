@@ -2,22 +2,27 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, io,
+    io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use nix::sys::statfs::{FsType, statfs};
+use nix::sys::statfs::statfs;
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
 use tierfeed_numa_memory::capacity::{kept_free, kept_of_group};
 use tierfeed_prefetcher::budget::{Free, Pool};
-use tierfeed_resource_gatherer::{Available, Inventory, ReadError, Sysroot, Watch, inventory};
+use tierfeed_resource_gatherer::{
+    Available, Inventory, ReadError, Sysroot, Watch,
+    inventory::{
+        self,
+        mount::{self, Medium, Mount},
+    },
+};
 use tierfeed_workload_analyzer::{Job, job::TierRequest};
 
 use super::{
     LayoutError,
     memory_nodes::{MemoryNodes, may_run_on},
-    mounts,
 };
 
 /// The pool of all memory of the host: main memory, emulated CXL memory, RAM disks.
@@ -40,54 +45,9 @@ pub enum NodeError {
 pub struct Disk {
     pub path: PathBuf,
     pub device: u64,
-    pub kind: FileSystem,
+    /// Its name in `/proc/mounts`.
+    pub file_system: String,
     pub free: Bytes,
-}
-
-/// The type of a file system, from `statfs(2)`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileSystem {
-    /// A RAM disk whose pages can be swapped.
-    Tmpfs,
-    /// A RAM disk whose pages cannot be swapped.
-    Ramfs,
-    /// A common file system, by its name.
-    Named(&'static str),
-    /// Another file system, by its magic number.
-    Other(u64),
-}
-
-impl FileSystem {
-    fn of(kind: FsType) -> Self {
-        let number = u64::try_from(kind.0).unwrap_or(0) & 0xffff_ffff;
-        match number {
-            0x0102_1994 => Self::Tmpfs,
-            0x8584_58f6 => Self::Ramfs,
-            0xef53 => Self::Named("ext4"),
-            0x5846_5342 => Self::Named("xfs"),
-            0x9123_683e => Self::Named("btrfs"),
-            0x794c_7630 => Self::Named("overlayfs"),
-            0x6969 => Self::Named("nfs"),
-            0x0bd0_0bd0 => Self::Named("lustre"),
-            other => Self::Other(other),
-        }
-    }
-
-    #[must_use]
-    pub const fn is_ram_disk(self) -> bool {
-        matches!(self, Self::Tmpfs | Self::Ramfs)
-    }
-}
-
-impl fmt::Display for FileSystem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tmpfs => f.write_str("tmpfs"),
-            Self::Ramfs => f.write_str("ramfs"),
-            Self::Named(name) => f.write_str(name),
-            Self::Other(number) => write!(f, "a file system of type {number:#x}"),
-        }
-    }
 }
 
 impl Disk {
@@ -96,20 +56,29 @@ impl Disk {
     /// # Errors
     ///
     /// [`NodeError::Directory`] if neither exists.
-    pub fn read(path: &Path) -> Result<Self, NodeError> {
+    fn read(path: &Path, mounts: &[Mount]) -> Result<Self, NodeError> {
         let failed = |source| NodeError::Directory { path: path.to_owned(), source };
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let there = if path.exists() { path } else { parent.unwrap_or(Path::new(".")) };
         let device = there.metadata().map_err(failed)?.dev();
         let status = statfs(there).map_err(|errno| failed(errno.into()))?;
         let block = u64::try_from(status.block_size()).unwrap_or(0);
+        let real = there.canonicalize().map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
             device,
-            kind: FileSystem::of(status.filesystem_type()),
+            file_system: file_system_of(mount::holding(mounts, &real)),
             free: Bytes(status.blocks_available().saturating_mul(block)),
         })
     }
+
+    fn is_ram_disk(&self) -> bool {
+        ["tmpfs", "ramfs"].contains(&self.file_system.as_str())
+    }
+}
+
+pub(super) fn file_system_of(mount: Option<&Mount>) -> String {
+    mount.map_or_else(|| "an unknown file system".to_owned(), |it| it.file_system.clone())
 }
 
 #[derive(Debug, Clone)]
@@ -139,7 +108,8 @@ impl Node {
         let watch = Watch::new(sysroot)?.within(memory);
         let (available, limit) = (watch.read()?, watch.group_limit()?);
         let paths = job.tiers.iter().filter_map(|tier| tier.path.as_deref());
-        let disks = paths.map(Disk::read).collect::<Result<_, _>>()?;
+        let disks = paths.map(|path| Disk::read(path, &inventory.mounts));
+        let disks = disks.collect::<Result<_, _>>()?;
         Ok(Self::limited(inventory, &available, disks, &job.tiers, limit))
     }
 
@@ -180,7 +150,7 @@ impl Node {
         let most = available.cgroup.unwrap_or(Bytes(u64::MAX));
         host.pools.values_mut().for_each(|free| free.bytes = free.bytes.min(most));
         for disk in host.disks.clone() {
-            if !disk.kind.is_ram_disk() {
+            if !disk.is_ram_disk() {
                 let free = Free { bytes: disk.free, kept: Bytes(0) };
                 host.pools.insert(host.pool_of_disk(&disk), free);
             }
@@ -297,36 +267,34 @@ impl Node {
         self.disks.iter().find(|disk| disk.path == path).map(|disk| disk.free)
     }
 
+    /// The file system of a directory, which the job need not name.
+    fn disk(&self, path: &Path) -> Result<Disk, NodeError> {
+        let known = self.disks.iter().find(|disk| disk.path == path).cloned();
+        known.map_or_else(|| Disk::read(path, &self.inventory.mounts), Ok)
+    }
+
     /// Refuses a directory that is not on a RAM disk.
     pub(super) fn require_ram_disk(&self, path: &Path) -> Result<(), LayoutError> {
-        let disk = match self.disks.iter().find(|disk| disk.path == path) {
-            Some(disk) => disk.clone(),
-            None => Disk::read(path)?,
-        };
-        if disk.kind.is_ram_disk() {
+        let disk = self.disk(path)?;
+        if disk.is_ram_disk() {
             return Ok(());
         }
-        Err(LayoutError::NotARamDisk { path: disk.path, file_system: disk.kind })
+        Err(LayoutError::NotARamDisk { path: disk.path, file_system: disk.file_system })
     }
 
     pub(super) fn pool_of(&self, path: &Path) -> Result<Pool, NodeError> {
-        match self.disks.iter().find(|disk| disk.path == path) {
-            Some(disk) => Ok(self.pool_of_disk(disk)),
-            None => Disk::read(path).map(|disk| self.pool_of_disk(&disk)),
-        }
+        self.disk(path).map(|disk| self.pool_of_disk(&disk))
     }
 
     /// Whether two directories lie on one disk; `false` on a RAM disk.
     pub(super) fn is_one_disk(&self, tier: &Path, other: &Path) -> bool {
         if self.is_reported {
-            return mounts::is_one_disk(&self.inventory.mounts, tier, other);
+            return is_one_disk(&self.inventory.mounts, tier, other);
         }
-        let known = self.disks.iter().find(|disk| disk.path == tier).cloned();
-        let disk = known.map_or_else(|| Disk::read(tier), Ok);
-        let (Ok(disk), Ok(other)) = (disk, Disk::read(other)) else { return false };
+        let (Ok(disk), Ok(other)) = (self.disk(tier), self.disk(other)) else { return false };
         let is_same = disk.device == other.device
             || whole_disk(disk.device).is_some_and(|it| Some(it) == whole_disk(other.device));
-        is_same && !disk.kind.is_ram_disk()
+        is_same && !disk.is_ram_disk()
     }
 
     /// `None` if the file system decides.
@@ -414,7 +382,7 @@ impl Node {
 
     /// File systems are numbered by their first directory; RAM disks take host memory.
     fn pool_of_disk(&self, disk: &Disk) -> Pool {
-        if disk.kind.is_ram_disk() {
+        if disk.is_ram_disk() {
             return MEMORY;
         }
         let first = self.disks.iter().position(|other| other.device == disk.device);
@@ -425,6 +393,14 @@ impl Node {
     pub(super) fn pool_on(&self, numa: NumaNode) -> Pool {
         if self.memory_nodes.apart.contains(&numa) { pool_of_numa(numa) } else { MEMORY }
     }
+}
+
+/// Whether two directories lie on one device that is no RAM disk, by the mounts of a host.
+pub(super) fn is_one_disk(mounts: &[Mount], one: &Path, other: &Path) -> bool {
+    let on = |path| mount::holding(mounts, path);
+    on(one)
+        .zip(on(other))
+        .is_some_and(|(one, other)| one.device == other.device && one.medium != Medium::Memory)
 }
 
 /// The disk of a partition, or the device itself; `None` where the kernel shows none.

@@ -6,10 +6,14 @@
 use std::path::{Path, PathBuf};
 
 use tierfeed_core::{id::NumaNode, units::Bytes};
-use tierfeed_resource_gatherer::{Available, Report, available::NodeFree, inventory::CgroupMemory};
+use tierfeed_resource_gatherer::{
+    Available, Report,
+    available::NodeFree,
+    inventory::{CgroupMemory, mount::holding},
+};
 use tierfeed_workload_analyzer::Job;
 
-use super::{Disk, FileSystem, Node, mounts::mount_of};
+use super::{Disk, Node, node::file_system_of};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -61,11 +65,11 @@ impl Node {
 /// The file system of a directory. What was measured in another directory of the same mount counts too.
 fn disk(report: &Report, kind: &'static str, path: &Path) -> Result<Disk, ReportedError> {
     let mounts = &report.inventory.mounts;
-    let mount = mount_of(mounts, path);
+    let mount = holding(mounts, path);
     let tiers = || report.tiers.iter().enumerate();
     let of_path = tiers().find(|(_, tier)| tier.path.as_deref() == Some(path));
     let on_mount = || {
-        let is_there = |of: &PathBuf| mount.is_some() && mount_of(mounts, of) == mount;
+        let is_there = |of: &PathBuf| mount.is_some() && holding(mounts, of) == mount;
         tiers().find(|(_, tier)| tier.path.as_ref().is_some_and(is_there))
     };
     let (index, tier) = of_path
@@ -76,22 +80,7 @@ fn disk(report: &Report, kind: &'static str, path: &Path) -> Result<Disk, Report
     Ok(Disk {
         path: path.to_owned(),
         device: mounts.iter().position(|it| Some(it) == mount).map_or(u64::MAX, |at| at as u64),
-        kind: mount.map_or(FileSystem::Other(0), |mount| file_system(&mount.file_system)),
+        file_system: file_system_of(mount),
         free: Bytes(free?),
     })
-}
-
-/// The type of a file system by its name in `/proc/mounts`.
-fn file_system(name: &str) -> FileSystem {
-    match name {
-        "tmpfs" => FileSystem::Tmpfs,
-        "ramfs" => FileSystem::Ramfs,
-        "ext4" => FileSystem::Named("ext4"),
-        "xfs" => FileSystem::Named("xfs"),
-        "btrfs" => FileSystem::Named("btrfs"),
-        "overlay" => FileSystem::Named("overlayfs"),
-        "nfs" | "nfs4" => FileSystem::Named("nfs"),
-        "lustre" => FileSystem::Named("lustre"),
-        _ => FileSystem::Named("another file system"),
-    }
 }

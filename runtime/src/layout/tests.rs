@@ -10,13 +10,17 @@ use tierfeed_resource_gatherer::{
     Available, Inventory, Report,
     available::NodeFree,
     inventory::{
-        Boot, CgroupMemory, Memory, Node as NumaInventory, Rated, cgroup::Version, node::MemoryKind,
+        Boot, CgroupMemory, Memory, Node as NumaInventory, Rated,
+        cgroup::Version,
+        mount::{Medium, Mount},
+        node::MemoryKind,
     },
 };
 
-use tierfeed_workload_analyzer::demand::Sizes;
+use tierfeed_workload_analyzer::demand::{Demand, Sizes};
 
 use super::*;
+use crate::schedule::ScheduleInputs;
 
 const GIB: u64 = 1 << 30;
 
@@ -57,17 +61,16 @@ fn host_for(nodes: Vec<NumaInventory>, tiers: &str) -> Node {
         load: None,
         disks: Vec::new(),
     };
-    let ext4 = FileSystem::Named("ext4");
-    let disk = |path: &str, device, kind, gib| Disk {
+    let disk = |path: &str, device, file_system: &str, gib| Disk {
         path: path.into(),
         device,
-        kind,
+        file_system: file_system.to_owned(),
         free: Bytes(gib * GIB),
     };
     Node::new(
         inventory,
         &available,
-        vec![disk("/ram", 1, FileSystem::Tmpfs, 2), disk("/nvme", 2, ext4, 100)],
+        vec![disk("/ram", 1, "tmpfs", 2), disk("/nvme", 2, "ext4", 100)],
         &job(tiers).tiers,
     )
 }
@@ -95,14 +98,27 @@ fn demand(job: &Job) -> Demand {
     Demand::of(job, &sizes).unwrap()
 }
 
+/// The layout of `job` on `node` by the schedule that its manager makes too.
+fn layout_of(
+    job: &Job,
+    demand: &Demand,
+    node: &Node,
+    overcommit: Overcommit,
+    measured: &Measured,
+) -> Result<Layout, LayoutError> {
+    let found = Found::on(job, demand, node, overcommit, measured)?;
+    let schedule = schedule::of(&ScheduleInputs::of(job, demand), &found.offer())?;
+    Ok(found.layout(demand, node, &schedule))
+}
+
 fn fit(tiers: &str, node: &Node) -> Result<Layout, LayoutError> {
     let job = job(tiers);
-    Layout::fit(&job, &demand(&job), node, Overcommit::Refused, &Measured::default())
+    layout_of(&job, &demand(&job), node, Overcommit::Refused, &Measured::default())
 }
 
 fn fit_again(tiers: &str, node: &Node) -> Result<Layout, LayoutError> {
     let job = job(tiers);
-    Layout::fit(&job, &demand(&job), node, Overcommit::Allowed, &Measured::default())
+    layout_of(&job, &demand(&job), node, Overcommit::Allowed, &Measured::default())
 }
 
 /// The layout with what a report chooses for samples of two lengths, some 64 GiB in all.
@@ -111,7 +127,7 @@ fn fit_measured(tiers: &str, node: &Node, measured: Option<&Report>) -> Layout {
     let sizes =
         Sizes::of(16, || std::iter::repeat_n(Bytes::mib(8), 1 << 13).chain([Bytes::mib(7)]));
     let demand = Demand::of(&job, &sizes).unwrap();
-    Layout::fit(&job, &demand, node, Overcommit::Refused, &known(measured, node)).unwrap()
+    layout_of(&job, &demand, node, Overcommit::Refused, &known(measured, node)).unwrap()
 }
 
 /// What is known of `node`, measured while it was as it is.
@@ -477,7 +493,7 @@ fn fit_unsaid(batch: u64, ranks: u32, node: &Node) -> Result<Layout, LayoutError
     let job = Job::parse(&text, Path::new("/jobs/job.yaml")).unwrap();
     let sizes = Sizes::of(64, || std::iter::repeat_n(Bytes((batch << 20) / 4), 64));
     let demand = Demand::of(&job, &sizes).unwrap();
-    Layout::fit(&job, &demand, node, Overcommit::Refused, &Measured::default())
+    layout_of(&job, &demand, node, Overcommit::Refused, &Measured::default())
 }
 
 #[test]
@@ -503,7 +519,7 @@ fn staging_gets_two_batches_of_each_rank_although_the_share_is_less() {
 fn tiers_that_keep_nothing_are_named() {
     let unused = |tiers: &str| {
         let job = job(tiers);
-        let layout = Layout::fit(
+        let layout = layout_of(
             &job,
             &demand(&job),
             &plain_host(),
@@ -577,8 +593,7 @@ fn figures_of_another_host_order_nothing() {
         let mut report = direct::tests::machine();
         host.clone_into(&mut report.host);
         let (job, measured) = (job(CXL), known(Some(&report), &node));
-        let layout =
-            Layout::fit(&job, &demand(&job), &node, Overcommit::Refused, &measured).unwrap();
+        let layout = layout_of(&job, &demand(&job), &node, Overcommit::Refused, &measured).unwrap();
         layout.tiers[1].standing.figures.from.clone()
     };
     let report = "probe report /tiers.json of an unknown date";
@@ -705,4 +720,28 @@ fn a_ram_disk_without_a_path_counts_against_the_memory_of_its_node() {
     assert!(error.is_shortage(), "the card has 10 GiB free: {error}");
     let missing = fit("  scratch: { numa_node: 7 }\n", &plain_host()).unwrap_err();
     assert_eq!(missing.keys(), ["tiers", "scratch", "numa_node"]);
+}
+
+#[test]
+fn directories_of_one_device_share_a_disk_unless_it_is_memory() {
+    let mount = |path: &str, medium, device: &str| Mount {
+        path: path.into(),
+        root: "/".into(),
+        file_system: String::new(),
+        source: String::new(),
+        device: device.to_owned(),
+        medium,
+        options: String::new(),
+        overlay_upper: None,
+    };
+    let mounts = [
+        mount("/", Medium::SolidState, "8:1"),
+        mount("/home", Medium::SolidState, "8:1"),
+        mount("/scratch", Medium::Memory, "0:30"),
+        mount("/nvme", Medium::SolidState, "259:0"),
+    ];
+    let is_one = |one: &str, other: &str| node::is_one_disk(&mounts, one.as_ref(), other.as_ref());
+    assert!(is_one("/var/tierfeed", "/home/data") && is_one("/nvme/cache", "/nvme/data"));
+    assert!(!is_one("/nvme/cache", "/data"));
+    assert!(!is_one("/scratch/cache", "/scratch/data"));
 }

@@ -5,7 +5,7 @@ use tierfeed_core::{
     fleet::{Origin, schedule::WriteRates},
     id::NumaNode,
     tier::{Kind, Locality},
-    units::BytesPerSecond,
+    units::{BytesPerSecond, whole},
 };
 use tierfeed_prefetcher::tier::Backing;
 use tierfeed_resource_gatherer::report::{Report, Tier};
@@ -42,16 +42,7 @@ fn rate(report: &Report, to: &Tier, threads: u32) -> Option<BytesPerSecond> {
         .filter(|copy| copy.to == to.name && copy.threads == threads && is_main(&copy.from));
     let sound = copies.map(|copy| copy.bytes_per_s).filter(|it| it.samples > 0 && !it.contended);
     let best = sound.map(|estimate| estimate.median).max_by(f64::total_cmp)?;
-    Some(whole(best))
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rate is positive and far below 2^53"
-)]
-fn whole(rate: f64) -> BytesPerSecond {
-    BytesPerSecond(rate.max(0.0) as u64)
+    Some(BytesPerSecond(whole(best)))
 }
 
 #[cfg(test)]
