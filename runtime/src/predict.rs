@@ -13,7 +13,7 @@ pub mod replay;
 pub mod wear;
 pub mod whole_job;
 
-use std::{convert::Infallible, ops::ControlFlow};
+use std::ops::ControlFlow;
 
 use serde::Serialize;
 use tierfeed_core::{
@@ -107,48 +107,18 @@ impl Nodes {
 }
 
 impl Prediction {
-    /// Runs the session of `settings` with `policy` against `model`, on the node of the settings.
-    #[must_use]
-    pub fn of(settings: &session::Settings, policy: policy::Kind, model: &Model) -> Self {
-        let nodes = Nodes::One { node: settings.node.0 };
-        let ControlFlow::Continue(prediction) =
-            Self::observed(settings, nodes, policy, model, &mut NoObserver);
-        prediction
-    }
-
-    /// As [`Self::of`] on `nodes`, one after the other, with an observer, which may stop it.
-    pub fn observed<O: Observer>(
+    /// Runs the session of `settings` with `policy` against `model` on `nodes`, one after the other, with an observer,
+    /// which may stop it. Of one `epoch` alone only as many before it are simulated as tiers take to be as full as
+    /// after the whole run ([`warm_up`]).
+    pub fn of<O: Observer>(
         settings: &session::Settings,
         nodes: Nodes,
         policy: policy::Kind,
         model: &Model,
+        epoch: Option<EpochId>,
         observer: &mut O,
     ) -> ControlFlow<O::Stop, Self> {
-        Self::played(settings, nodes, policy, model, Part::of_run(&settings.order), observer)
-    }
-
-    /// As [`Self::observed`], of one epoch alone. Of those before it only as many are simulated as tiers
-    /// take to be as full as after the whole run ([`warm_up`]).
-    pub fn of_epoch<O: Observer>(
-        settings: &session::Settings,
-        nodes: Nodes,
-        policy: policy::Kind,
-        model: &Model,
-        epoch: EpochId,
-        observer: &mut O,
-    ) -> ControlFlow<O::Stop, Self> {
-        let part = Part::of_epoch(&settings.order, epoch);
-        Self::played(settings, nodes, policy, model, part, observer)
-    }
-
-    fn played<O: Observer>(
-        settings: &session::Settings,
-        nodes: Nodes,
-        policy: policy::Kind,
-        model: &Model,
-        part: Part,
-        observer: &mut O,
-    ) -> ControlFlow<O::Stop, Self> {
+        let part = Part::of(&settings.order, epoch);
         let begins = settings.order.start.epoch;
         let mut settings = settings.clone();
         if part.played.0 > begins.0 {
@@ -164,8 +134,8 @@ impl Prediction {
             let Outcome { epochs: outcomes, digest, .. } =
                 simulate_through(&settings, &machine(&settings, model), part.last, &mut watch)?;
             digests.push(digest);
-            let limits = bound::limits(&settings, &outcomes);
-            let here = outcomes.iter().zip(&limits).map(|(it, limit)| Sums::of(it, *limit, model));
+            let minimal = bound::minimal_cold(&settings, &outcomes);
+            let here = outcomes.iter().zip(minimal).map(|(it, cold)| Sums::of(it, cold, model));
             let here = here.zip(watch.evenness).skip(part.first.0 as usize);
             let here: Vec<_> = here.collect();
             let mut of_node = Sums::default();
@@ -219,14 +189,15 @@ struct Part {
 }
 
 impl Part {
-    fn of_run(order: &Spec) -> Self {
-        let last = EpochId(order.epochs - 1);
-        Self { played: order.start.epoch, first: EpochId(0), last }
-    }
-
-    fn of_epoch(order: &Spec, epoch: EpochId) -> Self {
-        let played = EpochId(epoch.0.saturating_sub(warm_up(order))).max(order.start.epoch);
-        Self { played, first: epoch, last: epoch }
+    fn of(order: &Spec, epoch: Option<EpochId>) -> Self {
+        let begins = order.start.epoch;
+        match epoch {
+            None => Self { played: begins, first: EpochId(0), last: EpochId(order.epochs - 1) },
+            Some(epoch) => {
+                let played = EpochId(epoch.0.saturating_sub(warm_up(order))).max(begins);
+                Self { played, first: epoch, last: epoch }
+            }
+        }
     }
 }
 
@@ -270,16 +241,6 @@ impl<O: Observer> Observer for EvennessObserver<'_, O> {
             evenness.add(step, self.batch_size);
         }
         self.observer.step(step)
-    }
-}
-
-struct NoObserver;
-
-impl Observer for NoObserver {
-    type Stop = Infallible;
-
-    fn step(&mut self, _: &StepOutcome) -> ControlFlow<Infallible> {
-        ControlFlow::Continue(())
     }
 }
 

@@ -7,20 +7,13 @@
 use tierfeed_core::{id::Epoch, session::Settings, simulator::EpochOutcome, units::Bytes};
 use tierfeed_workload_analyzer::demand::Rule;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
-    pub minimal_cold: Bytes,
-}
-
-/// The bound of every epoch of a run, given the reads of the node's ranks.
+/// The minimal cold bytes of every epoch of a run, given the reads of the node's ranks.
 #[must_use]
-pub fn limits(settings: &Settings, epochs: &[EpochOutcome]) -> Vec<Limit> {
+pub fn minimal_cold(settings: &Settings, epochs: &[EpochOutcome]) -> Vec<Bytes> {
     let saved = steady_share(settings);
     let first = settings.order.start.epoch;
-    let limit = |outcome: &EpochOutcome| Limit {
-        minimal_cold: outcome.minimal_cold.max(least(outcome, first, saved)),
-    };
-    epochs.iter().map(limit).collect()
+    let minimal = |it: &EpochOutcome| it.minimal_cold.max(least(it, first, saved));
+    epochs.iter().map(minimal).collect()
 }
 
 /// The cold bytes of an epoch if the best share of its demand hits.

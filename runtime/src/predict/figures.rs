@@ -6,10 +6,9 @@ use serde::Serialize;
 use tierfeed_core::{
     session::StallBreakdown,
     simulator::{EpochOutcome, Model},
-    units::{Nanoseconds, seconds, share},
+    units::{Bytes, Nanoseconds, seconds, share},
 };
 
-use super::bound::Limit;
 use crate::observe::report::seconds_by_cause;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -63,10 +62,10 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    pub(super) fn of(outcome: &EpochOutcome, limit: Limit, model: &Model) -> Self {
+    pub(super) fn of(outcome: &EpochOutcome, minimal_cold: Bytes, model: &Model) -> Self {
         // What a run has read is in its own bound, without what its agent read before the training began.
-        let lower_bound = if limit.minimal_cold > outcome.minimal_cold {
-            let reading = model.cold.bandwidth.time_for(limit.minimal_cold).0;
+        let lower_bound = if minimal_cold > outcome.minimal_cold {
+            let reading = model.cold.bandwidth.time_for(minimal_cold).0;
             outcome.lower_bound.max(Nanoseconds(reading.saturating_sub(model.cold_burst.0)))
         } else {
             outcome.lower_bound
@@ -86,7 +85,7 @@ impl Sums {
             causes: outcome.causes.clone(),
             duration: outcome.duration.0,
             lower_bound: lower_bound.0,
-            minimal_cold: limit.minimal_cold.0,
+            minimal_cold: minimal_cold.0,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Compares predictions with the simulator that they come from and with the limits that they name.
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use tierfeed_core::{
     id::NodeId,
@@ -12,6 +12,24 @@ use tierfeed_core::{
 };
 
 use super::*;
+
+struct NoObserver;
+
+impl Observer for NoObserver {
+    type Stop = Infallible;
+
+    fn step(&mut self, _: &StepOutcome) -> ControlFlow<Infallible> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// The prediction of a run on the node of the settings.
+fn predicted(settings: &session::Settings, policy: policy::Kind, model: &Model) -> Prediction {
+    let nodes = Nodes::One { node: settings.node.0 };
+    let ControlFlow::Continue(prediction) =
+        Prediction::of(settings, nodes, policy, model, None, &mut NoObserver);
+    prediction
+}
 
 const CHUNK: Bytes = Bytes::mib(1);
 const SAMPLE: u64 = 1 << 16;
@@ -65,7 +83,7 @@ fn model() -> Model {
 
 fn of(settings: &Settings, nodes: Nodes) -> Prediction {
     let ControlFlow::Continue(prediction) =
-        Prediction::observed(settings, nodes, policy::Kind::Gap, &model(), &mut NoObserver);
+        Prediction::of(settings, nodes, policy::Kind::Gap, &model(), None, &mut NoObserver);
     prediction
 }
 
@@ -84,7 +102,7 @@ fn evening_out_would_write_a_little_of_a_tier_that_wears_out() {
 
 #[test]
 fn on_one_node_the_limit_is_what_the_cache_cannot_hold() {
-    let prediction = Prediction::of(&settings(640, 1, 10), policy::Kind::Gap, &model());
+    let prediction = predicted(&settings(640, 1, 10), policy::Kind::Gap, &model());
     let cold: Vec<_> = prediction.epochs.iter().map(|it| it.figures.minimal_cold_bytes).collect();
     assert_eq!(cold, [640 * SAMPLE, 480 * SAMPLE, 480 * SAMPLE]);
     for epoch in &prediction.epochs {
@@ -96,7 +114,7 @@ fn on_one_node_the_limit_is_what_the_cache_cannot_hold() {
         let computing = 40.0 * 0.01;
         assert!((figures.lower_bound_s - seconds(reading).max(computing)).abs() < 1e-9);
     }
-    let worse = Prediction::of(&settings(640, 1, 10), policy::Kind::None, &model());
+    let worse = predicted(&settings(640, 1, 10), policy::Kind::None, &model());
     assert!((worse.epochs[1].figures.cold_to_minimal.unwrap() - 4.0 / 3.0).abs() < 1e-9);
 }
 
@@ -155,7 +173,7 @@ fn all_nodes_together_read_what_each_does_and_take_as_long_as_the_slowest() {
 #[test]
 fn a_prediction_is_the_simulation_of_its_node() {
     let settings = Settings { node: NodeId(2), ..settings(300, 3, 4) };
-    let prediction = Prediction::of(&settings, policy::Kind::Fifo, &model());
+    let prediction = predicted(&settings, policy::Kind::Fifo, &model());
     let outcome = simulate(&Settings { policy: policy::Kind::Fifo, ..settings }, &model());
     assert_eq!(prediction.digest, format!("{:016x}", outcome.digest));
     assert_eq!(prediction.nodes, Nodes::One { node: 2 });
@@ -166,12 +184,12 @@ fn a_prediction_is_the_simulation_of_its_node() {
 /// 20 samples for two ranks: a full batch and one of two samples each.
 #[test]
 fn a_batch_that_is_not_full_does_not_count_as_a_burst() {
-    let prediction = Prediction::of(&settings(20, 1, 0), policy::Kind::None, &model());
+    let prediction = predicted(&settings(20, 1, 0), policy::Kind::None, &model());
     let evenness = prediction.epochs[0].evenness;
     let ranks = evenness.rank_step_cold.unwrap();
     assert_eq!((ranks.min_bytes, ranks.max_bytes), (8 * SAMPLE, 8 * SAMPLE));
     let steps = evenness.step_cold.unwrap();
     assert_eq!((steps.min_bytes, steps.max_bytes), (16 * SAMPLE, 16 * SAMPLE));
-    let short = Prediction::of(&settings(4, 1, 0), policy::Kind::None, &model());
+    let short = predicted(&settings(4, 1, 0), policy::Kind::None, &model());
     assert_eq!(short.epochs[0].evenness.step_cold, None);
 }

@@ -82,10 +82,7 @@ pub(super) fn predict(
         let mut predictions = Vec::new();
         for policy in policies {
             watch.bar.set_message(policy.name());
-            predictions.push(match epoch {
-                None => Prediction::observed(settings, nodes, *policy, model, watch)?,
-                Some(epoch) => Prediction::of_epoch(settings, nodes, *policy, model, epoch, watch)?,
-            });
+            predictions.push(Prediction::of(settings, nodes, *policy, model, epoch, watch)?);
         }
         ControlFlow::Continue(predictions)
     })
