@@ -55,12 +55,15 @@ impl RunDir {
 /// If `runs` exists and cannot be listed.
 pub fn live(runs: &Path, others: &[PathBuf]) -> Result<Vec<RunDir>, RunDirError> {
     let listed = below(runs)?.into_iter().chain(others.iter().cloned());
-    let opened = listed.filter_map(|path| RunDir::open(&path).ok());
-    let live = opened.filter(RunDir::answers);
-    let begun = live.filter_map(|run_dir| Some((run_dir.locked_at()?, run_dir)));
-    let mut begun: Vec<_> = begun.collect();
-    begun.sort_by_key(|(time, _)| Reverse(*time));
-    Ok(begun.into_iter().map(|(_, run_dir)| run_dir).collect())
+    let mut live = begun(listed).filter(|(_, run_dir)| run_dir.answers()).collect::<Vec<_>>();
+    live.sort_by_key(|(time, _)| Reverse(*time));
+    Ok(live.into_iter().map(|(_, run_dir)| run_dir).collect())
+}
+
+/// Those that a process has locked, with the time of the last lock.
+fn begun(paths: impl IntoIterator<Item = PathBuf>) -> impl Iterator<Item = (SystemTime, RunDir)> {
+    let opened = paths.into_iter().filter_map(|path| RunDir::open(&path).ok());
+    opened.filter_map(|run_dir| Some((run_dir.locked_at()?, run_dir)))
 }
 
 /// The run directory below `runs` that was locked last.
@@ -69,9 +72,7 @@ pub fn live(runs: &Path, others: &[PathBuf]) -> Result<Vec<RunDir>, RunDirError>
 ///
 /// If `runs` exists and cannot be listed.
 pub fn newest(runs: &Path) -> Result<Option<RunDir>, RunDirError> {
-    let opened = below(runs)?.into_iter().filter_map(|path| RunDir::open(&path).ok());
-    let begun = opened.filter_map(|run_dir| Some((run_dir.locked_at()?, run_dir)));
-    Ok(begun.max_by_key(|(time, _)| *time).map(|(_, run_dir)| run_dir))
+    Ok(begun(below(runs)?).max_by_key(|(time, _)| *time).map(|(_, run_dir)| run_dir))
 }
 
 /// Removes the run directories below `runs` that no process has locked, except for the newest `kept`.
@@ -81,11 +82,10 @@ pub fn newest(runs: &Path) -> Result<Option<RunDir>, RunDirError> {
 ///
 /// If `runs` exists and cannot be listed.
 pub fn prune(runs: &Path, kept: usize) -> Result<usize, RunDirError> {
-    let opened = below(runs)?.into_iter().filter_map(|path| RunDir::open(&path).ok());
     // A directory that was never locked belongs to a run that starts now, or is no run directory.
-    let begun = opened.filter_map(|run_dir| Some((run_dir.locked_at()?, run_dir)));
-    let mut ended: Vec<_> =
-        begun.filter_map(|(time, run_dir)| Some((time, run_dir.lock_all()?, run_dir))).collect();
+    let begun = begun(below(runs)?);
+    let ended = begun.filter_map(|(time, run_dir)| Some((time, run_dir.lock_all()?, run_dir)));
+    let mut ended: Vec<_> = ended.collect();
     ended.sort_by_key(|(time, _, _)| *time);
     let surplus = ended.len().saturating_sub(kept);
     let mut removed = 0;
