@@ -2,20 +2,11 @@
 //! instead of to swap.
 
 use tierfeed_core::{id::NumaNode, tier::Kind};
-use tierfeed_numa_memory::interleave::{InterleaveError, MemoryInterleave, Mode};
+pub use tierfeed_numa_memory::interleave::Mode;
+use tierfeed_numa_memory::interleave::{InterleaveError, MemoryInterleave};
 use tierfeed_resource_gatherer::{Inventory, inventory};
 
 use crate::observe::report::ExpansionEntry;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestedPolicy {
-    /// The default: main memory first.
-    Auto,
-    /// Main memory first, then CXL memory, nearest first.
-    PreferredMany,
-    /// Interleaves all nodes by the kernel's weights.
-    Weighted,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expansion {
@@ -54,10 +45,10 @@ pub enum ExpansionError {
 }
 
 impl Expansion {
-    /// The policy that the host can offer for what was requested. Nodes that the job has `named` as memory
-    /// behind CXL are none of main memory.
+    /// The policy of this mode on a host. Nodes that the job has `named` as memory behind CXL are none of main
+    /// memory.
     pub fn plan(
-        requested: RequestedPolicy,
+        mode: Mode,
         inventory: &Inventory,
         named: &[NumaNode],
     ) -> Result<Self, ExpansionError> {
@@ -76,17 +67,15 @@ impl Expansion {
         if cxl_memory.is_empty() {
             return Err(ExpansionError::NoCxl { main_memory });
         }
-        let (policy, mode, weights) = match requested {
-            RequestedPolicy::Auto | RequestedPolicy::PreferredMany => {
-                ("preferred-many", Mode::PreferredMany, Vec::new())
-            }
-            RequestedPolicy::Weighted => {
+        let (policy, weights) = match mode {
+            Mode::PreferredMany => ("preferred-many", Vec::new()),
+            Mode::WeightedInterleave => {
                 let known = inventory.placement.weighted_interleave.as_ref();
                 let known = known.ok_or(ExpansionError::NoWeights)?;
                 let is_ours = |node: u32| main_memory.contains(&node) || cxl_memory.contains(&node);
                 let weights = known.weights.iter().filter(|weight| is_ours(weight.node));
                 let weights = weights.map(|weight| (weight.node, weight.pages)).collect();
-                ("weighted-interleave", Mode::WeightedInterleave, weights)
+                ("weighted-interleave", weights)
             }
         };
         Ok(Self { policy, main_memory, cxl_memory, weights, mode })
@@ -157,17 +146,15 @@ mod tests {
     #[test]
     fn main_memory_comes_first_unless_weights_are_wanted() {
         let mut host = host(&[DRAM, DRAM, CXL]);
-        for requested in [RequestedPolicy::Auto, RequestedPolicy::PreferredMany] {
-            let expansion = Expansion::plan(requested, &host, &[]).unwrap();
-            assert_eq!(expansion.mode, Mode::PreferredMany);
-            assert_eq!((expansion.main_memory, expansion.cxl_memory), (vec![0, 1], vec![2]));
-        }
-        let error = Expansion::plan(RequestedPolicy::Weighted, &host, &[]).unwrap_err();
+        let expansion = Expansion::plan(Mode::PreferredMany, &host, &[]).unwrap();
+        assert_eq!(expansion.mode, Mode::PreferredMany);
+        assert_eq!((expansion.main_memory, expansion.cxl_memory), (vec![0, 1], vec![2]));
+        let error = Expansion::plan(Mode::WeightedInterleave, &host, &[]).unwrap_err();
         assert!(matches!(error, ExpansionError::NoWeights));
         let weights = [(0, 5), (1, 5), (2, 2), (9, 1)];
         let weights = weights.map(|(node, pages)| Weight { node, pages }).to_vec();
         host.placement.weighted_interleave = Some(WeightedInterleave { automatic: None, weights });
-        let expansion = Expansion::plan(RequestedPolicy::Weighted, &host, &[]).unwrap();
+        let expansion = Expansion::plan(Mode::WeightedInterleave, &host, &[]).unwrap();
         assert_eq!(expansion.weights, [(0, 5), (1, 5), (2, 2)]);
         assert_eq!(expansion.advice(), None);
     }
@@ -177,7 +164,7 @@ mod tests {
         let host = host(&[DRAM, DRAM, CXL]);
         let plan = |named: &[u32]| {
             let named: Vec<_> = named.iter().map(|node| NumaNode(*node)).collect();
-            Expansion::plan(RequestedPolicy::Auto, &host, &named)
+            Expansion::plan(Mode::PreferredMany, &host, &named)
         };
         let expansion = plan(&[1]).unwrap();
         assert_eq!((expansion.main_memory, expansion.cxl_memory), (vec![0], vec![1, 2]));
@@ -189,7 +176,7 @@ mod tests {
         let host = host(&[DRAM, MemoryKind::Gpu, MemoryKind::CpuLess]);
         let plan = |named: &[u32]| {
             let named: Vec<_> = named.iter().map(|node| NumaNode(*node)).collect();
-            Expansion::plan(RequestedPolicy::Auto, &host, &named)
+            Expansion::plan(Mode::PreferredMany, &host, &named)
         };
         for named in [&[][..], &[1]] {
             let error = plan(named).unwrap_err();
@@ -207,15 +194,15 @@ mod tests {
         let mut host = host(&[DRAM, CXL]);
         let weights = [0, 1].map(|node| Weight { node, pages: 1 }).to_vec();
         host.placement.weighted_interleave = Some(WeightedInterleave { automatic: None, weights });
-        let weighted = Expansion::plan(RequestedPolicy::Weighted, &host, &[]).unwrap();
+        let weighted = Expansion::plan(Mode::WeightedInterleave, &host, &[]).unwrap();
         assert!(weighted.advice().unwrap().contains("weighted_interleave/nodeN"));
-        assert_eq!(Expansion::plan(RequestedPolicy::Auto, &host, &[]).unwrap().advice(), None);
+        assert_eq!(Expansion::plan(Mode::PreferredMany, &host, &[]).unwrap().advice(), None);
     }
 
     #[test]
     fn a_host_without_cxl_memory_says_what_it_has() {
         let error =
-            Expansion::plan(RequestedPolicy::Auto, &host(&[DRAM]), &[]).unwrap_err().to_string();
+            Expansion::plan(Mode::PreferredMany, &host(&[DRAM]), &[]).unwrap_err().to_string();
         assert!(error.contains("no memory behind CXL, but 1 NUMA node(s)"), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use tierfeed_core::tier::Kind;
 use tierfeed_resource_gatherer::{Inventory, Sysroot};
-use tierfeed_runtime::expansion::{Expansion, RequestedPolicy};
+use tierfeed_runtime::expansion::{Expansion, Mode};
 use tierfeed_workload_analyzer::Job;
 
 use crate::failure::Failure;
@@ -36,13 +36,12 @@ pub(super) fn plan(wish: ExpandMemory, job: &Job) -> Result<Expansion, Failure> 
 }
 
 pub(super) fn of(wish: ExpandMemory, job: &Job) -> Result<Expansion, Failure> {
-    let wish = match wish {
-        ExpandMemory::Auto => RequestedPolicy::Auto,
-        ExpandMemory::PreferredMany => RequestedPolicy::PreferredMany,
-        ExpandMemory::Weighted => RequestedPolicy::Weighted,
+    let mode = match wish {
+        ExpandMemory::Auto | ExpandMemory::PreferredMany => Mode::PreferredMany,
+        ExpandMemory::Weighted => Mode::WeightedInterleave,
     };
     let inventory = Inventory::read(Sysroot(Path::new("/")))?;
     let named = job.tiers.iter().filter(|tier| tier.kind == Kind::CxlMemory);
     let named: Vec<_> = named.flat_map(|tier| tier.numa_nodes.iter().copied()).collect();
-    Expansion::plan(wish, &inventory, &named).map_err(Failure::input)
+    Expansion::plan(mode, &inventory, &named).map_err(Failure::input)
 }
