@@ -25,12 +25,12 @@ use super::{
     local_job::{JobSource, LocalJob, index_path, no_prepared_lengths, read_job},
     manager_connection::ManagerHandle,
     peers::{self, PeerSetup, Secret},
-    prepared_sizes::{self, FoundSizes, of_own_lengths},
+    prepared_sizes::{self, of_own_lengths},
     revisions::Revisions,
 };
 use crate::{
     clock::Clock,
-    dataset::image_sizes::ImageSizeCache,
+    dataset::image_sizes::{ImageSizeCache, ImageSizes},
     layout::{Layout, Node},
     rpc::{
         call::{PeersAnswer, Remedy, Report},
@@ -280,13 +280,13 @@ fn own_lengths(
     job: &Job,
     transform: &Transform,
     index: &Arc<Index>,
-    images: Option<FoundSizes>,
+    images: Option<ImageSizes>,
     known: &ImageSizeCache,
     end: &Shutdown,
 ) -> Result<Arc<[Bytes]>, ImagesError> {
     let sizes = match images {
-        Some(FoundSizes::All(sizes)) => sizes,
-        _ => FoundSizes::scan_blocking(job, index, known, end)?,
+        Some(sizes) => sizes,
+        None => prepared_sizes::scan_blocking(job, index, known, end)?,
     };
     prepared_sizes::lengths(&sizes, transform, index)
 }

@@ -25,12 +25,14 @@ use tierfeed_workload_analyzer::{
 
 use super::{
     Calibration, ImagesError, JoinError, LoadedJob, NoPreparedLengths,
-    prepared_sizes::{FoundSizes, of_own_lengths},
+    prepared_sizes::{self, of_own_lengths},
     ram_disk, transform_cost,
 };
 use crate::{
     dataset::{
-        self, DatasetError, image_sizes::ImageSizeCache, measured_transforms::MeasuredTransforms,
+        self, DatasetError,
+        image_sizes::{ImageSizeCache, ImageSizes},
+        measured_transforms::MeasuredTransforms,
     },
     layout::{Found, LayoutError, Measured, Node, Overcommit},
     rpc::call::JobText,
@@ -99,8 +101,8 @@ pub(super) struct LocalJob {
     pub(super) demand: Demand,
     pub(super) node: Node,
     pub(super) found: Found,
-    /// `None` unless prepared samples have lengths of their own.
-    pub(super) images: Option<FoundSizes>,
+    /// The sizes of all images, if prepared samples have lengths of their own and these are known.
+    pub(super) images: Option<ImageSizes>,
 }
 
 impl LocalJob {
@@ -133,7 +135,7 @@ impl LocalJob {
         }
         match self.images(transform, known, end) {
             Ok((images, own)) => {
-                let with_images = Self { images: Some(images), ..self };
+                let with_images = Self { images, ..self };
                 Ok(with_images.with_transform(|offer| offer.own = Some(own)))
             }
             Err(error) if transform.cache == CachedForm::Auto => {
@@ -149,21 +151,23 @@ impl LocalJob {
         transform: &Transform,
         known: &ImageSizeCache,
         end: &Shutdown,
-    ) -> Result<(FoundSizes, OwnLengths), ImagesError> {
+    ) -> Result<(Option<ImageSizes>, OwnLengths), ImagesError> {
         let (job, index) = (&self.job, self.catalog.first());
-        let images = FoundSizes::look_blocking(job, transform, index, known, end)?;
-        let own = images.offer(transform, index)?;
+        let all = |sizes: ImageSizes| {
+            let own = prepared_sizes::own_lengths(&sizes, transform, index)?;
+            Ok((Some(sizes), own))
+        };
+        if let Some(sizes) = known.get(index) {
+            return all(sizes);
+        }
+        let own = prepared_sizes::estimate_blocking(job, transform, index, end)?;
         let mut offer = self.found.offer();
         offer.transform.iter_mut().for_each(|it| it.own = Some(own));
         let schedule = schedule::of(&ScheduleInputs::of(job, &self.demand), &offer);
         let form = schedule.ok().and_then(|it| it.transform).map(|transform| transform.form);
-        match (&images, form) {
-            (FoundSizes::Estimated(_), Some(Form::Prepared)) => {
-                let images = FoundSizes::All(FoundSizes::scan_blocking(job, index, known, end)?);
-                let own = images.offer(transform, index)?;
-                Ok((images, own))
-            }
-            _ => Ok((images, own)),
+        match form {
+            Some(Form::Prepared) => all(prepared_sizes::scan_blocking(job, index, known, end)?),
+            _ => Ok((None, own)),
         }
     }
 

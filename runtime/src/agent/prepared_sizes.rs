@@ -47,12 +47,6 @@ const TOLD_EVERY: Nanoseconds = Nanoseconds(5_000_000_000);
 /// Files that stay open between reads: heads are in files of their own.
 const OPEN_FILES_MAX: usize = 4;
 
-#[derive(Debug)]
-pub(super) enum FoundSizes {
-    All(ImageSizes),
-    Estimated(OwnLengths),
-}
-
 /// The transform of a job whose prepared samples have lengths of their own and whose tiers may hold them.
 pub(super) fn of_own_lengths(job: &Job) -> Option<&Transform> {
     let transform = job.transform.as_ref().filter(|it| it.cache != CachedForm::Stored)?;
@@ -61,87 +55,75 @@ pub(super) fn of_own_lengths(job: &Job) -> Option<&Transform> {
     (has_own && job.further.is_empty()).then_some(transform)
 }
 
-impl FoundSizes {
-    /// The sizes that an earlier run found, else an estimate.
-    pub(super) fn look_blocking(
-        job: &Job,
-        transform: &Transform,
-        index: &Arc<Index>,
-        known: &ImageSizeCache,
-        end: &Shutdown,
-    ) -> Result<Self, ImagesError> {
-        if let Some(sizes) = known.get(index) {
-            return Ok(Self::All(sizes));
-        }
-        let source = source(job, index)?;
-        let step = index.len().div_ceil(LOOKED_AT).max(1);
-        let samples: Vec<_> = (0..index.len()).step_by(step as usize).map(SampleId).collect();
-        let clock = Clock::start();
-        let go_on = |_| go_on_until(end);
-        let sizes = ImageSizes::of_samples_blocking(&samples, &*source, threads(job), &go_on)?;
-        let took = clock.now();
-        let lens = sizes.known(&transform.pipeline).map(|len| len.0);
-        let no_sizes = ImagesError::NoSizes { looked_at: samples.len() };
-        let (mean, deviation) = spread(lens).ok_or(no_sizes)?;
-        let all = u128::from(took.0) * u128::from(index.len()) / samples.len().max(1) as u128;
-        let scan = Some(Nanoseconds(u64::try_from(all).unwrap_or(u64::MAX)));
-        Ok(Self::Estimated(OwnLengths { fingerprint: None, mean, deviation, scan }))
-    }
+/// An estimate of the lengths, by some of the images.
+pub(super) fn estimate_blocking(
+    job: &Job,
+    transform: &Transform,
+    index: &Arc<Index>,
+    end: &Shutdown,
+) -> Result<OwnLengths, ImagesError> {
+    let source = source(job, index)?;
+    let step = index.len().div_ceil(LOOKED_AT).max(1);
+    let samples: Vec<_> = (0..index.len()).step_by(step as usize).map(SampleId).collect();
+    let clock = Clock::start();
+    let go_on = |_| go_on_until(end);
+    let sizes = ImageSizes::of_samples_blocking(&samples, &*source, threads(job), &go_on)?;
+    let took = clock.now();
+    let no_sizes = ImagesError::NoSizes { looked_at: samples.len() };
+    let (mean, deviation) = spread(sizes.known(&transform.pipeline)).ok_or(no_sizes)?;
+    let all = u128::from(took.0) * u128::from(index.len()) / samples.len().max(1) as u128;
+    let scan = Some(Nanoseconds(u64::try_from(all).unwrap_or(u64::MAX)));
+    Ok(OwnLengths { fingerprint: None, mean, deviation, scan })
+}
 
-    /// All sizes, which are kept for later runs.
-    pub(super) fn scan_blocking(
-        job: &Job,
-        index: &Arc<Index>,
-        known: &ImageSizeCache,
-        end: &Shutdown,
-    ) -> Result<ImageSizes, ImagesError> {
-        let source = source(job, index)?;
-        let (clock, images) = (Clock::start(), index.len());
-        tracing::info!(images, "scanning the heads of images for the sizes of prepared samples");
-        let tell_at = AtomicU64::new(TOLD_EVERY.0);
-        let progress = |done: u32| {
-            let now = clock.now().0;
-            let due = tell_at.load(Ordering::Relaxed);
-            let next = now.saturating_add(TOLD_EVERY.0);
-            let is_mine = || {
-                tell_at.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-            };
-            if now >= due && is_mine() {
-                tracing::info!(done, images, "scanning the heads of images");
-            }
-            go_on_until(end)
-        };
-        let sizes = ImageSizes::scan_blocking(index, &*source, threads(job), &progress)?;
-        let (took, unread) = (clock.now(), sizes.unread());
-        let unknown = sizes.unknown() - unread as usize;
-        tracing::info!(images, unknown, unread, %took, "the sizes of images are known");
-        if unread > 0 {
-            tracing::warn!(
-                unread,
-                "images whose head cannot be read; no tier keeps them, and the next run scans again"
-            );
+/// All sizes, which are kept for later runs.
+pub(super) fn scan_blocking(
+    job: &Job,
+    index: &Arc<Index>,
+    known: &ImageSizeCache,
+    end: &Shutdown,
+) -> Result<ImageSizes, ImagesError> {
+    let source = source(job, index)?;
+    let (clock, images) = (Clock::start(), index.len());
+    tracing::info!(images, "scanning the heads of images for the sizes of prepared samples");
+    let tell_at = AtomicU64::new(TOLD_EVERY.0);
+    let progress = |done: u32| {
+        let now = clock.now().0;
+        let due = tell_at.load(Ordering::Relaxed);
+        let next = now.saturating_add(TOLD_EVERY.0);
+        let is_mine =
+            || tell_at.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if now >= due && is_mine() {
+            tracing::info!(done, images, "scanning the heads of images");
         }
-        if let Err(error) = known.keep(&job.dataset, index, &sizes) {
-            tracing::warn!(%error, "the sizes of images are not kept for later runs");
-        }
-        Ok(sizes)
+        go_on_until(end)
+    };
+    let sizes = ImageSizes::scan_blocking(index, &*source, threads(job), &progress)?;
+    let (took, unread) = (clock.now(), sizes.unread());
+    let unknown = sizes.unknown() - unread as usize;
+    tracing::info!(images, unknown, unread, %took, "the sizes of images are known");
+    if unread > 0 {
+        tracing::warn!(
+            unread,
+            "images whose head cannot be read; no tier keeps them, and the next run scans again"
+        );
     }
+    if let Err(error) = known.keep(&job.dataset, index, &sizes) {
+        tracing::warn!(%error, "the sizes of images are not kept for later runs");
+    }
+    Ok(sizes)
+}
 
-    pub(super) fn offer(
-        &self,
-        transform: &Transform,
-        index: &Index,
-    ) -> Result<OwnLengths, ImagesError> {
-        match self {
-            Self::All(sizes) => {
-                let lens = sizes.known(&transform.pipeline).map(|len| len.0);
-                let (mean, deviation) = spread(lens).ok_or_else(|| no_sizes(index))?;
-                let fingerprint = Some(fingerprint(&sizes.prepared(&transform.pipeline)));
-                Ok(OwnLengths { fingerprint, mean, deviation, scan: None })
-            }
-            Self::Estimated(own) => Ok(*own),
-        }
-    }
+/// The lengths by the sizes of all images.
+pub(super) fn own_lengths(
+    sizes: &ImageSizes,
+    transform: &Transform,
+    index: &Index,
+) -> Result<OwnLengths, ImagesError> {
+    let (mean, deviation) =
+        spread(sizes.known(&transform.pipeline)).ok_or_else(|| no_sizes(index))?;
+    let fingerprint = Some(fingerprint(&sizes.prepared(&transform.pipeline)));
+    Ok(OwnLengths { fingerprint, mean, deviation, scan: None })
 }
 
 /// The length of each prepared sample, 0 where it is not known; an error if none is known.
@@ -195,12 +177,13 @@ fn threads(job: &Job) -> usize {
     schedule::cold_threads(job).get() as usize
 }
 
-fn spread(lens: impl Iterator<Item = u64>) -> Option<(Bytes, Bytes)> {
-    let (count, sum, squares) =
-        lens.fold((0_u128, 0_u128, 0_u128), |(count, sum, squares), len| {
-            let len = u128::from(len);
-            (count + 1, sum + len, squares.saturating_add(len.saturating_mul(len)))
-        });
+/// The mean length of prepared samples, and how far they are from it.
+fn spread(lens: impl Iterator<Item = Bytes>) -> Option<(Bytes, Bytes)> {
+    let (mut count, mut sum, mut squares) = (0_u128, 0_u128, 0_u128);
+    for Bytes(len) in lens {
+        let len = u128::from(len);
+        (count, sum, squares) = (count + 1, sum + len, squares.saturating_add(len.pow(2)));
+    }
     let mean = sum.checked_div(count)?;
     let variance = (squares / count).saturating_sub(mean * mean);
     let bytes = |len: u128| Bytes(u64::try_from(len).unwrap_or(u64::MAX));
@@ -213,7 +196,8 @@ mod tests {
 
     #[test]
     fn mean_and_deviation_are_those_of_the_lengths() {
-        let spread = |lens: &[u64]| spread(lens.iter().copied()).map(|(a, b)| (a.0, b.0));
+        let spread =
+            |lens: &[u64]| spread(lens.iter().copied().map(Bytes)).map(|(a, b)| (a.0, b.0));
         assert_eq!(spread(&[]), None);
         assert_eq!(spread(&[7]), Some((7, 0)));
         assert_eq!(spread(&[100, 300]), Some((200, 100)));
