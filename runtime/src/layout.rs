@@ -45,7 +45,7 @@ use claims::tier_claims;
 pub use found::Found;
 pub use measured::{Measurable, Measured, SavedReport, calibration_file, report_at};
 pub(crate) use measured::{cold_place, without_links};
-pub(crate) use memory_nodes::ram_disk_locality;
+pub(crate) use memory_nodes::{MemoryNodes, ram_disk_locality};
 pub use node::{Disk, Node, NodeError};
 pub(crate) use node::{MEMORY, pool_of_numa};
 pub use reported::ReportedError;
@@ -100,25 +100,15 @@ pub struct LeftOut {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Staging memory of each rank of the node, in bytes.
-    pub arena: Bytes,
-    /// The parts of it in the order of addresses: in main memory, and behind it in the tiers that it extends
-    /// into if main memory holds no batch.
+    pub staged: Staged,
+    /// The parts of the staging memory of a rank in the order of addresses: in main memory, and behind it in the tiers
+    /// that it extends into if main memory holds no batch.
     pub staging: Vec<StagingPart>,
     /// The cache tiers, fastest first; the position is the tier's id in the session.
     pub tiers: Vec<TierLayout>,
     pub left_out: Vec<LeftOut>,
     /// The unit in which the tiers grow.
     pub chunk: Bytes,
-    /// Batches staged ahead of each rank at first.
-    pub depth: u32,
-    /// The most that a later schedule may make of it.
-    pub depth_max: u32,
-    pub windows: LinkWindows,
-    /// Room of the tiers for samples to come, by the first schedule.
-    pub first_room: Bytes,
-    /// `None` in a job without a transform.
-    pub transforming: Option<Transforming>,
     pub cold: Figures,
 }
 
@@ -237,7 +227,7 @@ impl Layout {
         let direct = |tier: &TierLayout| tier.is_direct() && job.transform.is_none();
         let in_place_tiers = direct_tiers(self.tiers.iter().map(direct));
         let cache = Cache { tiers, chunk: self.chunk };
-        let mut settings = session(job, lengths, order, self.staged(), cache);
+        let mut settings = session(job, lengths, order, self.staged, cache);
         settings.aim.rates.tiers =
             self.tiers.iter().map(|it| it.standing.figures.bandwidth).collect();
         session::Settings { node, in_place_tiers, ..settings }
@@ -262,11 +252,6 @@ impl Layout {
         Bytes(self.tiers.iter().filter(in_memory).map(|it| it.budget.0).sum())
     }
 
-    pub(crate) fn staged(&self) -> Staged {
-        let Self { arena, depth, depth_max, windows, first_room, transforming, .. } = *self;
-        Staged { arena, depth, depth_max, windows, first_room, transforming }
-    }
-
     fn buffer(&self, place: &TierLayout, cache: Bytes) -> Buffer {
         Buffer::within(place.settings.kind, cache, self.chunk)
     }
@@ -278,18 +263,19 @@ pub(crate) fn direct_tiers(are_direct: impl Iterator<Item = bool>) -> Vec<TierId
     direct.filter_map(|(tier, is_direct)| is_direct.then_some(tier)).collect()
 }
 
+/// What a schedule says of the batches of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Staged {
+pub struct Staged {
     /// Staging memory of each rank.
-    pub(crate) arena: Bytes,
-    /// Batches staged ahead of each rank at first, and the most.
-    pub(crate) depth: u32,
-    pub(crate) depth_max: u32,
-    pub(crate) windows: LinkWindows,
-    /// Room for samples to come, by the first schedule.
-    pub(crate) first_room: Bytes,
+    pub arena: Bytes,
+    /// Batches staged ahead of each rank at first, and the most that a later schedule may make of it.
+    pub depth: u32,
+    pub depth_max: u32,
+    pub windows: LinkWindows,
+    /// Room of the tiers for samples to come, by the first schedule.
+    pub first_room: Bytes,
     /// `None` in a job without a transform.
-    pub(crate) transforming: Option<Transforming>,
+    pub transforming: Option<Transforming>,
 }
 
 #[derive(Debug)]

@@ -53,7 +53,7 @@ impl Limits {
             pool: layout::MEMORY,
             batches,
             batches_min: STAGED_MIN,
-            batch: Bytes(layout.arena.0.saturating_mul(ranks) / u64::from(batches)),
+            batch: Bytes(layout.staged.arena.0.saturating_mul(ranks) / u64::from(batches)),
         };
         let holdings = Holdings::new(layout.chunk, staging, &tiers);
         let range = |tier: &TierLayout| CacheRange { least: tier.cache, most: tier.cache };
@@ -151,7 +151,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::layout::Standing;
+    use crate::layout::{Staged, Standing};
 
     const CHUNK: Bytes = Bytes::mib(1);
 
@@ -178,16 +178,18 @@ mod tests {
     /// Two ranks, for each of which four batches of 1 MiB are staged; a dataset of 20 MiB.
     fn limits(tiers: Vec<TierLayout>, useful: &[u64]) -> Limits {
         let layout = Layout {
-            arena: Bytes::mib(4),
+            staged: Staged {
+                arena: Bytes::mib(4),
+                depth: 4,
+                depth_max: 4,
+                windows: LinkWindows { cold: 1, cold_max: 1, cold_threads: 1, tier: 1 },
+                first_room: Bytes(0),
+                transforming: None,
+            },
             staging: Vec::new(),
             tiers,
             left_out: Vec::new(),
             chunk: CHUNK,
-            depth: 4,
-            depth_max: 4,
-            windows: LinkWindows { cold: 1, cold_max: 1, cold_threads: 1, tier: 1 },
-            first_room: Bytes(0),
-            transforming: None,
             cold: Figures::none(),
         };
         let window = NonZeroU32::MIN;
@@ -212,7 +214,7 @@ mod tests {
             policy: policy::Kind::Gap,
             staged_batches: 4,
             staged_batches_max: 0,
-            arena: layout.arena,
+            arena: layout.staged.arena,
             on_error: OnError::Fail,
             windows: Windows { cold: window, tier: window, ..Windows::default() },
             aim: policy::Aim { useful, ..policy::Aim::default() },

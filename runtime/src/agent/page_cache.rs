@@ -12,7 +12,7 @@ use crate::layout::{self, Layout, Node};
 fn to_come(layout: &Layout, ranks: u32, holds: Bytes) -> Bytes {
     let tiers = layout.tiers.iter().filter(|tier| tier.pool == layout::MEMORY);
     let caches = tiers.fold(0_u64, |sum, tier| sum.saturating_add(tier.cache.0));
-    let staging = layout.arena.0.saturating_mul(ranks.into());
+    let staging = layout.staged.arena.0.saturating_mul(ranks.into());
     Bytes(caches.saturating_add(staging).saturating_sub(holds.0))
 }
 

@@ -51,7 +51,7 @@ impl Sockets {
     }
 
     fn from_gpus(node: &Node, world: World, id: NodeId, gpus: &[Option<u32>]) -> Self {
-        let spread = node.staging_nodes_of(world.ranks_per_node);
+        let spread = node.memory_nodes().of_ranks(world.ranks_per_node);
         let of_gpu = |gpu: &Option<u32>| gpu.map(NumaNode).filter(|it| node.is_main_memory(*it));
         let gpus = gpus.iter().take(spread.len()).map(of_gpu).collect::<Option<Vec<_>>>();
         let first = match gpus {

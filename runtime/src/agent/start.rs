@@ -44,7 +44,7 @@ use crate::{
     clock::Clock,
     dataset::few_samples,
     descriptors,
-    layout::{self, Layout, LeftOut, Lengths, Node, StagingPart, TierLayout},
+    layout::{self, Layout, LeftOut, Lengths, MemoryNodes, Node, StagingPart, TierLayout},
     observe::{footprint::Footprint, pauses::Pauses},
     run_dir::{RunDir, trainer_file::TrainerFile},
     shutdown::Shutdown,
@@ -307,7 +307,7 @@ fn first_briefing(
     index_path: &Path,
     layout: &Layout,
 ) -> Briefing {
-    briefing::of(job, Rank(0), order, catalog, index_path.to_owned(), layout.depth)
+    briefing::of(job, Rank(0), order, catalog, index_path.to_owned(), layout.staged.depth)
 }
 
 fn sockets(node: &Node, world: World, number: NodeId) -> Sockets {
@@ -336,12 +336,13 @@ fn log_memory_nodes(node: &Node) {
              memory is; name them as tiers.cxl-memory.numa_nodes to use them"
         );
     }
-    if !node.staging_nodes().is_empty() {
-        let staging = numbers(node.staging_nodes());
+    let MemoryNodes { staging, remote, .. } = node.memory_nodes();
+    if !staging.is_empty() {
+        let staging = numbers(staging);
         tracing::info!(?staging, "NUMA nodes of main memory for this job");
     }
-    if !node.remote_nodes().is_empty() {
-        let remote = numbers(node.remote_nodes());
+    if !remote.is_empty() {
+        let remote = numbers(remote);
         tracing::info!(
             ?remote,
             "NUMA nodes that no process of this job may run on; their memory is a tier behind main memory"
@@ -358,11 +359,12 @@ fn plane_settings(job: &Job, layout: &Layout, sockets: &Sockets) -> PlaneSetting
     let further = job.further.iter().map(|dataset| dataset.batch_size);
     let largest = further.fold(job.batch_size, u32::max);
     // Every staged sample may be read and, as long as it is staged, copied to each tier.
-    let staged = u64::from(largest) * u64::from(layout.depth) * u64::from(job.world.ranks_per_node);
+    let staged =
+        u64::from(largest) * u64::from(layout.staged.depth) * u64::from(job.world.ranks_per_node);
     // What is fetched ahead may fill the window of the cold store beside them.
     let ahead = match job.look_ahead {
         LookAhead::Off => 0,
-        LookAhead::Auto | LookAhead::Room(_) => u64::from(layout.windows.cold_max),
+        LookAhead::Auto | LookAhead::Room(_) => u64::from(layout.staged.windows.cold_max),
     };
     let operations = staged * (2 + layout.tiers.len() as u64) + ahead + 64;
     let operations = usize::try_from(operations).unwrap_or(usize::MAX);

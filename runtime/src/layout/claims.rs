@@ -74,7 +74,7 @@ pub(super) fn tier_claims(
 
 /// Where main memory is taken, and the CPUs beside it: the job's own nodes where there are several.
 fn main_memory(node: &Node) -> (Backing, Vec<usize>) {
-    match node.staging_nodes() {
+    match node.memory_nodes().staging.as_slice() {
         [] => (Backing::Memory(Locality::Anywhere), Vec::new()),
         [only] => (Backing::Spread(vec![*only]), node.cpus_near(*only)),
         several => (Backing::Spread(several.to_vec()), Vec::new()),
@@ -99,7 +99,7 @@ fn directory(request: &TierRequest, node: &Node) -> Result<(Pool, Backing), Layo
 }
 
 fn ram_disk_node(request: &TierRequest, node: &Node) -> Result<Option<NumaNode>, LayoutError> {
-    match node.ram_disk_locality(request) {
+    match node.memory_nodes().of_ram_disk(request) {
         Some(Locality::Numa(numa)) if node.is_gpu(numa) => {
             let (key, present) = ("tiers.scratch.numa_node", node.numa_names());
             Err(LayoutError::GpuMemory { key, node: numa, present })
@@ -114,7 +114,7 @@ fn ram_disk_node(request: &TierRequest, node: &Node) -> Result<Option<NumaNode>,
 
 fn cxl_nodes(request: &TierRequest, node: &Node) -> Result<Vec<NumaNode>, LayoutError> {
     if request.numa_nodes.is_empty() {
-        return Ok(node.cxl_nodes().to_vec());
+        return Ok(node.memory_nodes().behind_cxl.clone());
     }
     if let Some(gpu) = request.numa_nodes.iter().find(|it| node.is_gpu(**it)) {
         let (key, present) = ("tiers.cxl-memory.numa_nodes", node.numa_names());

@@ -20,9 +20,9 @@ use tierfeed_resource_gatherer::Report;
 use tierfeed_workload_analyzer::{Job, demand::Demand, job::JobScratch};
 
 use super::{
-    Layout, LayoutError, LeftOut, Measured, Node, Overcommit, Standing, TierClaim, TierLayout,
-    direct, figures, staging::parts as staging_parts, staging_min, tier_claims, with_overcommit,
-    writers,
+    Layout, LayoutError, LeftOut, Measured, Node, Overcommit, Staged, Standing, TierClaim,
+    TierLayout, direct, figures, staging::parts as staging_parts, staging_min, tier_claims,
+    with_overcommit, writers,
 };
 use crate::schedule::{self, COPY_THREADS, copy_threads, staging, transforms};
 
@@ -133,16 +133,18 @@ impl Found {
             }
         }
         Layout {
-            arena: schedule.arena,
+            staged: Staged {
+                arena: schedule.arena,
+                depth: schedule.depth,
+                depth_max: schedule.depth_max,
+                windows: schedule.windows,
+                first_room: schedule.look_ahead,
+                transforming,
+            },
             staging: staging_parts(schedule, &tiers),
             tiers,
             left_out,
             chunk: schedule.chunk,
-            depth: schedule.depth,
-            depth_max: schedule.depth_max,
-            windows: schedule.windows,
-            first_room: schedule.look_ahead,
-            transforming,
             cold: self.cold,
         }
     }

@@ -17,15 +17,15 @@ use tierfeed_resource_gatherer::{Inventory, inventory};
 use tierfeed_workload_analyzer::job::{Presence, TierRequest};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct MemoryNodes {
+pub(crate) struct MemoryNodes {
     /// The tiers of memory behind CXL, in ascending order or as named.
-    pub(super) behind_cxl: Vec<NumaNode>,
+    pub(crate) behind_cxl: Vec<NumaNode>,
     /// Nodes with CPUs that play memory behind CXL although the job does not name them.
-    pub(super) remote: Vec<NumaNode>,
+    pub(crate) remote: Vec<NumaNode>,
     /// All nodes whose memory is not main memory.
-    pub(super) apart: Vec<NumaNode>,
+    pub(crate) apart: Vec<NumaNode>,
     /// The nodes for staging; empty where only one node has CPUs.
-    pub(super) staging: Vec<NumaNode>,
+    pub(crate) staging: Vec<NumaNode>,
 }
 
 impl MemoryNodes {
@@ -72,7 +72,7 @@ impl MemoryNodes {
     }
 
     /// The node on which the batches of each of `ranks` are staged at first; empty without a choice.
-    pub(super) fn of_ranks(&self, ranks: u32) -> Vec<NumaNode> {
+    pub(crate) fn of_ranks(&self, ranks: u32) -> Vec<NumaNode> {
         let count = self.staging.len() as u64;
         let of_rank = |rank: u32| {
             let at = u64::from(rank) * count / u64::from(ranks.max(1));

@@ -297,40 +297,15 @@ impl Node {
         is_same && !disk.is_ram_disk()
     }
 
-    /// `None` if the file system decides.
-    pub(super) fn ram_disk_locality(&self, request: &TierRequest) -> Option<Locality> {
-        self.memory_nodes.of_ram_disk(request)
-    }
-
-    /// The NUMA nodes that the job uses as memory behind CXL, if they are there.
-    pub(super) fn cxl_nodes(&self) -> &[NumaNode] {
-        &self.memory_nodes.behind_cxl
-    }
-
-    /// The NUMA nodes with CPUs that are memory behind CXL because no process of the job may run there.
-    #[must_use]
-    pub fn remote_nodes(&self) -> &[NumaNode] {
-        &self.memory_nodes.remote
+    pub(crate) fn memory_nodes(&self) -> &MemoryNodes {
+        &self.memory_nodes
     }
 
     /// The NUMA nodes without CPUs that are not used, because nothing says what their memory is.
-    #[must_use]
-    pub fn unknown_nodes(&self) -> Vec<NumaNode> {
+    pub(crate) fn unknown_nodes(&self) -> Vec<NumaNode> {
         let unknown = self.inventory.memory_nodes().filter(|node| node.tier_kind().is_none());
         let unknown = unknown.map(|node| NumaNode(node.id));
-        unknown.filter(|node| !self.cxl_nodes().contains(node)).collect()
-    }
-
-    /// The NUMA nodes in whose memory batches are staged; empty if only one node has CPUs.
-    #[must_use]
-    pub fn staging_nodes(&self) -> &[NumaNode] {
-        &self.memory_nodes.staging
-    }
-
-    /// The NUMA node on which the batches of each of `ranks` are staged until their trainers are known.
-    #[must_use]
-    pub fn staging_nodes_of(&self, ranks: u32) -> Vec<NumaNode> {
-        self.memory_nodes.of_ranks(ranks)
+        unknown.filter(|node| !self.memory_nodes.behind_cxl.contains(node)).collect()
     }
 
     /// Whether a NUMA node has CPUs and main memory of the job.

@@ -151,8 +151,8 @@ fn staging_comes_from_main_memory_and_the_cache_gets_whole_chunks() {
     assert_eq!(main.budget, Bytes(4 * GIB));
     // Four batches of 32 MiB and a page for each of two ranks are staged, and a 32nd of main memory holds no
     // more; that leaves 3.75 GiB: seven chunks.
-    assert_eq!((layout.depth, layout.depth_max), (4, 4));
-    assert_eq!(layout.arena, Bytes(4 * ((32 << 20) + 4096)));
+    assert_eq!((layout.staged.depth, layout.staged.depth_max), (4, 4));
+    assert_eq!(layout.staged.arena, Bytes(4 * ((32 << 20) + 4096)));
     assert_eq!(main.cache, Bytes((7 * 512) << 20));
     assert_eq!(main.origin, Origin::Real);
 }
@@ -456,7 +456,7 @@ fn a_share_of_nothing_holds_two_batches_of_each_rank_of_who_comes_back() {
     assert!(error.is_shortage(), "{error}");
     let layout = fit_again(tiers, &node).unwrap();
     let batch = (32 << 20) + 4096;
-    assert!(layout.arena.0 >= 2 * batch, "{layout:?}");
+    assert!(layout.staged.arena.0 >= 2 * batch, "{layout:?}");
 }
 
 /// 24 GiB of which 1,025 MiB are free: the paper's setting.
@@ -501,14 +501,14 @@ fn on_a_node_that_others_filled_a_job_gets_its_share_of_the_rest() {
     let layout = fit_unsaid(20, 1, &filled_host()).unwrap();
     let main = &layout.tiers[0];
     assert_eq!(main.budget, Bytes::mib(205));
-    assert_eq!(layout.arena, Bytes(4 * ((20 << 20) + 4096)));
+    assert_eq!(layout.staged.arena, Bytes(4 * ((20 << 20) + 4096)));
     assert_eq!((layout.chunk, main.cache), (Bytes::mib(8), Bytes::mib(120)));
 }
 
 #[test]
 fn staging_gets_two_batches_of_each_rank_although_the_share_is_less() {
     let layout = fit_unsaid(40, 4, &filled_host()).unwrap();
-    assert_eq!(layout.arena, Bytes(2 * ((40 << 20) + 4096)), "{layout:?}");
+    assert_eq!(layout.staged.arena, Bytes(2 * ((40 << 20) + 4096)), "{layout:?}");
     let error = fit_unsaid(400, 4, &filled_host()).unwrap_err().to_string();
     let sentence =
         "tiers.main-memory: 768.75 MiB cannot hold a batch of 400.00 MiB for each of 4 ranks";

@@ -44,7 +44,7 @@ impl Layout {
         let empty = self.tiers.iter().filter(|tier| tier.cache.0 == 0);
         let unused = empty.filter(|tier| is_idle(tier.settings.kind)).map(|tier| {
             let staged = match tier.settings.kind {
-                Kind::MainMemory => self.arena.0.saturating_mul(ranks).min(tier.budget.0),
+                Kind::MainMemory => self.staged.arena.0.saturating_mul(ranks).min(tier.budget.0),
                 _ => 0,
             };
             let (kind, budget) = (tier.settings.kind, tier.budget);

@@ -31,7 +31,7 @@ pub fn least(demand: &Demand, site: &NodeModel) -> Option<Result<Depth, Shortfal
         step_time,
     };
     let link = Link { throughput: &throughput, latency: &latency, threads: site.cold_threads() };
-    let deepest = staging_depth::deepest(site.arena, demand.batch_mean).clamp(1, DEPTH_MAX);
+    let deepest = staging_depth::deepest(site.arena(), demand.batch_mean).clamp(1, DEPTH_MAX);
     let transform = site.transform_costs().zip(site.transform_threads());
     let time = transform.map(|(costs, threads)| {
         (threads, LatencyQuantiles::constant(costs.mean(Form::Stored, load.read_len)))

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use tierfeed_core::{
-    fleet::schedule::{LinkWindows, Role, Transforming},
+    fleet::schedule::Role,
     order::Spec,
     retention::form::SampleTime,
     session,
@@ -23,20 +23,12 @@ use crate::{
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeModel {
-    /// Staging memory of each rank.
-    pub arena: Bytes,
+    staged: Staged,
     /// The cache tiers, fastest first.
     pub tiers: Vec<Tier>,
     /// The unit in which tiers grow.
     pub chunk: Bytes,
     pub cold: Speed,
-    /// Batches staged ahead of each rank at first.
-    depth: u32,
-    depth_max: u32,
-    windows: LinkWindows,
-    first_room: Bytes,
-    /// `None` in a job without a transform.
-    transforming: Option<Transforming>,
     /// The mean length of a stored sample.
     stored: Bytes,
 }
@@ -67,15 +59,10 @@ impl NodeModel {
             is_direct: place.is_direct(),
         };
         Self {
-            arena: layout.arena,
+            staged: layout.staged,
             tiers: layout.tiers.iter().map(tier).collect(),
             chunk: layout.chunk,
             cold,
-            depth: layout.depth,
-            depth_max: layout.depth_max,
-            windows: layout.windows,
-            first_room: layout.first_room,
-            transforming: layout.transforming,
             stored: mean_len(demand),
         }
     }
@@ -94,16 +81,19 @@ impl NodeModel {
                 is_direct: tier.direct == Some(true),
             }
         };
-        Self {
+        let staged = Staged {
             arena: Bytes(entry.arena_bytes_per_rank),
-            tiers: used.map(tier).collect(),
-            chunk: Bytes(entry.chunk_bytes.max(1)),
-            cold,
             depth: entry.staged_batches,
             depth_max: entry.staged_batches_max,
             windows: entry.windows,
             first_room: Bytes(entry.look_ahead_bytes),
             transforming: entry.transform.as_ref().map(TransformEntry::transforming),
+        };
+        Self {
+            staged,
+            tiers: used.map(tier).collect(),
+            chunk: Bytes(entry.chunk_bytes.max(1)),
+            cold,
             stored: mean_len(demand),
         }
     }
@@ -122,12 +112,16 @@ impl NodeModel {
         let tiers = self.tiers.iter().map(buffer).collect();
         let in_place_tiers = layout::direct_tiers(self.tiers.iter().map(|tier| tier.is_direct));
         let cache = Cache { tiers, chunk: self.chunk };
-        let Self { arena, depth, depth_max, windows, first_room, transforming, .. } = *self;
-        let staged = Staged { arena, depth, depth_max, windows, first_room, transforming };
-        let mut settings = layout::session(job, lengths, order, staged, cache);
+        let mut settings = layout::session(job, lengths, order, self.staged, cache);
         let known = |tier: &Tier| Some(tier.speed.bandwidth).filter(|rate| rate.0 > 0);
         settings.aim.rates.tiers = self.tiers.iter().map(known).collect();
         session::Settings { in_place_tiers, ..settings }
+    }
+
+    /// Staging memory of each rank.
+    #[must_use]
+    pub fn arena(&self) -> Bytes {
+        self.staged.arena
     }
 
     #[must_use]
@@ -150,7 +144,11 @@ impl NodeModel {
     /// The assumption on the lengths of prepared samples where these are not known, in a sentence.
     #[must_use]
     pub fn assumed_lengths(&self, job: &Job, lengths: &Lengths) -> Option<String> {
-        schedule::transforms::assumed_lengths(job, self.transforming, lengths.prepared.as_deref())
+        schedule::transforms::assumed_lengths(
+            job,
+            self.staged.transforming,
+            lengths.prepared.as_deref(),
+        )
     }
 
     /// The same node, on which a thread takes `time` to transform a sample in place of the measured time. A sample in
@@ -158,26 +156,26 @@ impl NodeModel {
     #[must_use]
     pub fn with_transform_time(mut self, time: Nanoseconds) -> Self {
         let each = SampleTime { prepare: Nanoseconds(0), rest: time };
-        self.transforming.iter_mut().for_each(|it| it.each = Some(each));
+        self.staged.transforming.iter_mut().for_each(|it| it.each = Some(each));
         self
     }
 
     /// The samples that are transformed at the same time; `None` in a job without a transform.
     #[must_use]
     pub fn transform_threads(&self) -> Option<NonZeroU32> {
-        Some(self.transforming?.threads)
+        Some(self.staged.transforming?.threads)
     }
 
     /// `None` without a transform, and if its time was not measured.
     #[must_use]
     pub fn transform_costs(&self) -> Option<TransformCosts> {
-        let each = self.transforming?.each?;
+        let each = self.staged.transforming?.each?;
         Some(TransformCosts::of_mean(each, self.stored))
     }
 
     /// Reads of the cold store that run at the same time.
     #[must_use]
     pub fn cold_threads(&self) -> NonZeroU32 {
-        NonZeroU32::new(self.windows.cold_threads).unwrap_or(NonZeroU32::MIN)
+        NonZeroU32::new(self.staged.windows.cold_threads).unwrap_or(NonZeroU32::MIN)
     }
 }

@@ -78,10 +78,10 @@ fn budgets(inputs: &PlanInputs, layout: &Layout, policy: policy::Kind) -> Budget
         epochs: order.epochs,
         steps_per_epoch: order.steps_per_epoch(),
         ranks: order.world.ranks(),
-        staged_batches: layout.depth,
+        staged_batches: layout.staged.depth,
         least_staged_batches: least.and_then(|least| Some(least.ok()?.batches)),
         chunk_bytes: layout.chunk.0,
-        arena_bytes_per_rank: layout.arena.0,
+        arena_bytes_per_rank: layout.staged.arena.0,
         tiers: tiers.collect(),
     }
 }
