@@ -51,7 +51,7 @@ use std::{
 };
 
 use tierfeed_core::{
-    fleet::{Applied, Assignment, Direction, schedule::Schedule},
+    fleet::{Applied, Assignment, Direction, members::PeerReport, schedule::Schedule},
     id::ConnectionId,
     order::Spec,
     session::{Command, Event as SessionEvent, Finished, Operation, Session},
@@ -407,7 +407,9 @@ impl Agent {
             let report = Box::new(peers.report(self.session.divided()));
             let _ = self.manager.try_send(ToManager::Peers(report));
         } else if self.applicant.is_some() {
-            let _ = self.manager.try_send(ToManager::AskSecret);
+            // It did not get the secret of the job when it joined.
+            let report = Box::new(PeerReport::before_it_listens());
+            let _ = self.manager.try_send(ToManager::Peers(report));
         }
     }
 }

@@ -44,8 +44,6 @@ pub(super) enum ToManager {
     Ask(u32),
     Return(u32),
     Peers(Box<PeerReport>),
-    /// It shares what it holds, and did not get the secret of the job when it joined.
-    AskSecret,
 }
 
 #[derive(Debug)]
@@ -164,7 +162,6 @@ impl ManagerConnection {
                 }
                 ToManager::Ask(chunks) => Some(FromManager::Loan(self.ask(chunks).await)),
                 ToManager::Peers(report) => self.peers(*report).await,
-                ToManager::AskSecret => self.peers(PeerReport::before_it_listens()).await,
                 ToManager::Return(chunks) => {
                     self.give_back(chunks).await;
                     None
