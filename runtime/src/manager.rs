@@ -336,8 +336,7 @@ impl Manager {
                 Ok(Answer::Peers(self.peers(node, incarnation, report, now)))
             }
             Call::Drain => {
-                let (path, _) = self.marker.clone();
-                self.writes.give(MARKER_LOST, move || whole_file::remove(&path));
+                self.writes.give(self.marker.0.clone(), MARKER_LOST, whole_file::remove);
                 self.drain(now);
                 Ok(Answer::Done)
             }
@@ -412,7 +411,7 @@ impl Manager {
                 inputs.into_iter().for_each(|(inputs, scheduled)| inputs.settle(scheduled));
                 if !std::mem::replace(&mut self.is_marked, true) {
                     let (path, marker) = self.marker.clone();
-                    self.writes.give(MARKER_LOST, move || marker.write(&path));
+                    self.writes.give(path, MARKER_LOST, move |path| marker.write(path));
                 }
                 self.available.remove(&it.node);
                 tracing::info!(node = it.node.0, generation = it.generation, "node joined");
@@ -461,9 +460,8 @@ impl Manager {
     }
 
     fn log(&self, record: ScheduleRecord) {
-        let path = self.schedule_log.clone();
         let lost = "the run cannot be replayed: a line is missing";
-        self.writes.give(lost, move || record.append(&path));
+        self.writes.give(self.schedule_log.clone(), lost, move |path| record.append(path));
     }
 
     /// Forgets the free resources of a node that has ended. A message of a replaced process ends no node.

@@ -49,7 +49,8 @@ impl Publications {
             return;
         };
         let (orders, order, node) = (self.orders.clone(), self.order, self.node);
-        self.writes.give("a published order is not kept; the report lacks it", move || {
+        let lost = "a published order is not kept; the report lacks it";
+        self.writes.give(self.orders.file(rank, epoch), lost, move |_| {
             let _taken = taken;
             if is_possible(&order, node, rank, epoch, &samples) {
                 orders.keep(rank, epoch, &samples)?;

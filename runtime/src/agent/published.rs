@@ -35,7 +35,7 @@ impl PublishedOrders {
         }
     }
 
-    fn file(&self, rank: Rank, epoch: Epoch) -> PathBuf {
+    pub(super) fn file(&self, rank: Rank, epoch: Epoch) -> PathBuf {
         self.0.join(Path::new(&format!("rank{}-epoch{}", rank.0, epoch.0)))
     }
 }

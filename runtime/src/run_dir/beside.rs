@@ -1,7 +1,10 @@
 //! Writes files of a run directory on a thread beside a loop, one after the other, because the directory may be
 //! slow or hang.
 
-use std::io;
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use tokio::{
     sync::mpsc,
@@ -12,7 +15,8 @@ use tokio::{
 const WAITING_MAX: usize = 4096;
 
 struct Write {
-    carry_out: Box<dyn FnOnce() -> io::Result<()> + Send>,
+    path: PathBuf,
+    carry_out: Box<dyn FnOnce(&Path) -> io::Result<()> + Send>,
     lost: &'static str,
 }
 
@@ -27,24 +31,27 @@ impl WritesBeside {
     pub(crate) fn start() -> Self {
         let (queue, mut writes) = mpsc::channel::<Write>(WAITING_MAX);
         let thread = spawn_blocking(move || {
-            while let Some(Write { carry_out, lost }) = writes.blocking_recv() {
-                if let Err(error) = carry_out() {
-                    tracing::warn!(%error, "{lost}");
+            while let Some(Write { path, carry_out, lost }) = writes.blocking_recv() {
+                if let Err(error) = carry_out(&path) {
+                    tracing::warn!(path = %path.display(), %error, "{lost}");
                 }
             }
         });
         Self { queue, thread }
     }
 
-    /// Writes as soon as what was given before is written. `lost` is what a failure means, for the log.
+    /// Writes the file at `path` as soon as what was given before is written. `lost` is what a failure means, for the
+    /// log.
     pub(crate) fn give(
         &self,
+        path: PathBuf,
         lost: &'static str,
-        carry_out: impl FnOnce() -> io::Result<()> + Send + 'static,
+        carry_out: impl FnOnce(&Path) -> io::Result<()> + Send + 'static,
     ) {
-        let write = Write { carry_out: Box::new(carry_out), lost };
-        if self.queue.try_send(write).is_err() {
-            tracing::warn!("the run directory does not answer: {lost}");
+        let write = Write { path, carry_out: Box::new(carry_out), lost };
+        if let Err(dropped) = self.queue.try_send(write) {
+            let Write { path, .. } = dropped.into_inner();
+            tracing::warn!(path = %path.display(), "the run directory does not answer: {lost}");
         }
     }
 

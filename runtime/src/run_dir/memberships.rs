@@ -71,15 +71,13 @@ impl NotedMemberships {
             return;
         }
         self.generation = last_of(memberships);
-        let latest = Arc::clone(&self.latest);
-        let waits = lock(&latest).replace(memberships.to_vec()).is_some();
-        if waits {
-            return;
-        }
-        let (path, job) = (self.path.clone(), self.job.clone());
-        writes.give("a restarted manager will not know who holds what", move || {
-            let memberships = lock(&latest).take().unwrap_or_default();
-            write(&path, &Record { job, memberships })
+        let (latest, job) = (Arc::clone(&self.latest), self.job.clone());
+        *lock(&latest) = Some(memberships.to_vec());
+        let lost = "a restarted manager will not know who holds what";
+        writes.give(self.path.clone(), lost, move |path| match lock(&latest).take() {
+            Some(memberships) => write(path, &Record { job, memberships }),
+            // A write before this one had them.
+            None => Ok(()),
         });
     }
 }
