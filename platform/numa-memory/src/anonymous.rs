@@ -16,7 +16,6 @@ use tierfeed_units::{Bytes, Locality};
 use crate::{
     capacity::{self, Purpose},
     error::{AllocateError, Step},
-    lock::{self, LockRefusal},
     mapping::Mapping,
     placement::{Placement, page_bytes},
     policy::Mode,
@@ -100,18 +99,6 @@ impl Anonymous {
     pub fn huge_page_bytes(&self) -> Option<Bytes> {
         let apart = last_page(self.mapping.raw());
         self.mapping.huge_page_bytes_within(Bytes(apart as u64))
-    }
-
-    /// Keeps the memory in main memory until it is dropped: the kernel neither swaps it nor counts
-    /// it as reclaimable.
-    ///
-    /// Up to one huge page more than the memory is locked; all of it counts against the limit.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses; the memory stays unchanged and usable.
-    pub fn lock(&self) -> Result<(), LockRefusal> {
-        lock::lock(self.mapping.raw())
     }
 
     /// The words, for reading.

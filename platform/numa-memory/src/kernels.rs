@@ -1,8 +1,8 @@
 //! The inner loops of the memory benchmarks. The measuring code decides which to run, how often,
 //! and how to interpret the result.
 //!
-//! A kernel runs on the calling thread over memory that it is given and reads no clock. Kernels
-//! over slices are parallelised by splitting the slices; a new kernel is a new function.
+//! A kernel runs on the calling thread over memory that it is given and reads no clock; a new kernel
+//! is a new function.
 //!
 //! 1. A kernel reads each word of its sources once and writes each word of its targets once, so that
 //!    the bytes it moves are the lengths of its slices.

@@ -36,7 +36,6 @@ mod error;
 #[expect(unsafe_code, reason = "a file that others could write is mapped as a slice")]
 mod file_bytes;
 mod file_placement;
-mod lock;
 mod mapping;
 #[expect(unsafe_code, reason = "stores that Rust has no word for")]
 mod non_temporal;
@@ -58,7 +57,6 @@ pub use checksum::{Checksum, Stores};
 pub use error::{AllocateError, Step};
 pub use file_bytes::FileBytes;
 pub use file_placement::{file_placement, place_file};
-pub use lock::LockRefusal;
 pub use mapping::{
     MappedRange, Mapping, PageCache, RangeError, SENT_RANGES_MAX, cached, drop_pages,
     read_cached_into, read_into, round_trip, send_ranges,

@@ -19,10 +19,7 @@ mod socket;
 
 use std::{
     fmt, io,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64},
-    },
+    sync::{Arc, atomic::AtomicU64},
 };
 
 use memmap2::{Advice, MmapRaw};
@@ -313,21 +310,6 @@ impl Mapping {
             see(&piece[..count]);
         }
         Ok(())
-    }
-
-    /// The 32-bit word at `offset`, for use together with other processes.
-    ///
-    /// # Errors
-    ///
-    /// If the word leaves the mapping or is not aligned to 4 bytes.
-    #[expect(unsafe_code, reason = "atomics in shared memory")]
-    pub fn atomic_u32(&self, offset: Bytes) -> Result<&AtomicU32, RangeError> {
-        let word = self.aligned(offset, size_of::<u32>() as u64)?;
-        // SAFETY:
-        // - `word` is valid for reads and writes of 4 bytes and aligned: `aligned` checked both.
-        // - It stays so for the lifetime of `&self`, which owns the mapping.
-        // - An atomic may be written by others, other processes too, while the reference lives.
-        Ok(unsafe { AtomicU32::from_ptr(word.cast()) })
     }
 
     /// The 64-bit word at `offset`, for use together with other processes.

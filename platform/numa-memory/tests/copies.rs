@@ -210,9 +210,7 @@ fn atomics_must_be_aligned_and_inside() {
     let region = region();
     region.atomic_u64(Bytes(16)).unwrap().store(0x0102, Ordering::Release);
     assert_eq!(&bytes_of(&region)[16..19], [2, 1, 0]);
-    assert_eq!(region.atomic_u32(Bytes(16)).unwrap().load(Ordering::Acquire), 0x0102);
     assert!(matches!(region.atomic_u64(Bytes(12)), Err(RangeError::Misaligned { .. })));
-    assert!(matches!(region.atomic_u32(Bytes(2)), Err(RangeError::Misaligned { .. })));
     assert!(matches!(region.atomic_u64(bytes(LEN)), Err(RangeError::Outside { .. })));
 }
 

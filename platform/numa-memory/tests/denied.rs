@@ -6,9 +6,7 @@
 
 use std::{fs, io, thread};
 
-use tierfeed_numa_memory::{
-    AllocateError, Anonymous, LockRefusal, Pages, Placement, Policy, Region, Request,
-};
+use tierfeed_numa_memory::{AllocateError, Pages, Placement, Policy, Region, Request};
 use tierfeed_test_needs::{Need, skip};
 use tierfeed_units::{Bytes, Locality, NumaNode};
 
@@ -94,40 +92,4 @@ fn without_a_policy_memory_on_another_node_is_misplaced() {
     let is_denied = matches!(error, AllocateError::Misplaced { policy: Policy::Denied, .. });
     assert!(is_denied, "{error}");
     assert!(error.to_string().contains("CAP_SYS_NICE"), "{error}");
-}
-
-fn one_mebibyte() -> Anonymous {
-    Anonymous::allocate(Bytes::mib(1), Locality::Anywhere, Pages::Small).unwrap()
-}
-
-#[test]
-fn memory_that_may_not_be_locked_stays_usable() {
-    let lock = || {
-        let mut memory = one_mebibyte();
-        memory.words_mut().fill(7);
-        deny(&[libc::SYS_mlock]).unwrap();
-        (memory.lock(), memory.words().iter().all(|word| *word == 7))
-    };
-    let (refused, is_intact) = thread::spawn(lock).join().unwrap();
-    assert!(matches!(refused, Err(LockRefusal::Denied)), "{refused:?}");
-    assert!(is_intact);
-}
-
-#[test]
-fn locked_memory_is_counted_as_locked_until_it_is_dropped() {
-    let locked_kib = || -> u64 {
-        let status = fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
-    };
-    let memory = one_mebibyte();
-    let before = locked_kib();
-    if let Err(refusal) = memory.lock() {
-        // If the limit is below 3 MiB, the refusal must say so.
-        assert!(matches!(refusal, LockRefusal::Limit { .. } | LockRefusal::Denied), "{refusal}");
-        return skip(Need::LockedMemory, refusal);
-    }
-    assert!(locked_kib() >= before + 1024);
-    drop(memory);
-    assert_eq!(locked_kib(), before);
 }
