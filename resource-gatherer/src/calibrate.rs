@@ -81,7 +81,6 @@ const LIMITS: Limits = Limits {
     chunk: ARRAY,
     file: FILE_MAX,
     pairs: Pairs::BestInitiator,
-    curves: &[],
 };
 
 const COLD_LIMITS: ColdLimits = ColdLimits {

@@ -20,18 +20,9 @@ mod chase;
         reason = "calls of functions compiled for AVX2, after asking the processor"
     )
 )]
-mod mix;
-#[cfg_attr(
-    target_arch = "x86_64",
-    expect(
-        unsafe_code,
-        reason = "calls of functions compiled for AVX2, after asking the processor"
-    )
-)]
 mod stream;
 
 pub use chase::{Chain, ChainError, ChainShape, HOPS_PER_ROUND};
-pub use mix::{Mix, mix};
 pub use stream::{add, copy, fill, read_sum, scale, triad};
 
 pub use crate::{

@@ -26,7 +26,7 @@ pub struct Pair {
     pub random_latency_ns: Option<Estimate>,
     /// Every kind of traffic at every number of threads.
     pub bandwidth: Vec<Bandwidth>,
-    /// Latency while other threads make traffic; one curve for each kind of it.
+    /// Latency while other threads make traffic; empty where it was not measured.
     pub loaded_latency: Vec<LoadedLatency>,
     pub remarks: Vec<String>,
 }
@@ -88,13 +88,6 @@ pub enum Traffic {
     Add,
     /// `to = first + s x second`.
     Triad,
-    /// Three lines read for each line written.
-    #[serde(rename = "mix-3-1")]
-    Mix3To1,
-    #[serde(rename = "mix-2-1")]
-    Mix2To1,
-    #[serde(rename = "mix-1-1")]
-    Mix1To1,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -2,8 +2,6 @@
 
 use tierfeed_core::units::{Bytes, Nanoseconds};
 
-use crate::figures::Traffic;
-
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Budget {
     /// Good enough for a plan: each node from its best CPUs, well under half a minute.
@@ -28,7 +26,6 @@ impl Budget {
                 chunk: Bytes::mib(128),
                 file: Bytes::mib(256),
                 pairs: Pairs::BestInitiator,
-                curves: &[Traffic::Read],
             },
             Self::Full => Limits {
                 total: Nanoseconds(570_000_000_000),
@@ -41,7 +38,6 @@ impl Budget {
                 chunk: Bytes::mib(512),
                 file: Bytes::mib(2048),
                 pairs: Pairs::All,
-                curves: &[Traffic::Read, Traffic::Mix2To1, Traffic::Mix1To1],
             },
             Self::Custom(limits) => limits,
         }
@@ -70,7 +66,6 @@ pub struct Limits {
     /// Bytes that are written to a directory, once.
     pub file: Bytes,
     pub pairs: Pairs,
-    pub curves: &'static [Traffic],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

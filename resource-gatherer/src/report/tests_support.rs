@@ -188,10 +188,7 @@ fn pair((initiator, target, latency_ns, gb_per_s): (u32, u32, f64, f64)) -> Pair
         idle_latency_ns: Some(estimate(latency_ns)),
         random_latency_ns: Some(estimate(latency_ns * 1.4)),
         bandwidth: kinds.into_iter().flat_map(|(traffic, share)| sweep(traffic, share)).collect(),
-        loaded_latency: vec![
-            curve(Traffic::Read, latency_ns, gb_per_s),
-            curve(Traffic::Mix1To1, latency_ns, gb_per_s * 0.8),
-        ],
+        loaded_latency: vec![curve(Traffic::Read, latency_ns, gb_per_s)],
         remarks: Vec::new(),
     }
 }

@@ -12,11 +12,11 @@ const SUMS: usize = 16;
 
 /// Calls the AVX2 version of a function if the processor has it, else the baseline.
 macro_rules! widest {
-    ($function:ident$(::<$constant:literal>)?($($argument:ident: $type:ty),*) -> $output:ty) => {{
+    ($function:ident($($argument:ident: $type:ty),*) -> $output:ty) => {{
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2")]
         fn wide($($argument: $type),*) -> $output {
-            $function$(::<$constant>)?($($argument),*)
+            $function($($argument),*)
         }
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
@@ -24,10 +24,9 @@ macro_rules! widest {
             // - The processor has AVX2, the only feature that `wide` is compiled for.
             return unsafe { wide($($argument),*) };
         }
-        $function$(::<$constant>)?($($argument),*)
+        $function($($argument),*)
     }};
 }
-pub(super) use widest;
 
 /// The wrapping sum of all words; reads each once.
 #[must_use]

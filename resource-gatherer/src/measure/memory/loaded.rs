@@ -16,9 +16,9 @@ use tierfeed_core::units::Nanoseconds;
 use tierfeed_numa_memory::kernels::Chain;
 
 use super::{
+    arrays::PIECE,
     latency::hops_for,
     team::{Load, Team, spin},
-    work::piece_bytes,
 };
 use crate::{
     figures::{
@@ -48,17 +48,16 @@ pub(super) struct LoadedChain<'a> {
     pub(super) point: Nanoseconds,
 }
 
-/// The curve for `traffic`, of which one generator alone makes `bytes_per_s`; `None` if there was no
-/// time for two points.
+/// The curve under reads, of which one generator alone makes `bytes_per_s`; `None` if there was no time
+/// for two points.
 pub(super) fn curve<C: Clock>(
     team: &mut Team<'_>,
     clock: &mut C,
     loaded: &mut LoadedChain<'_>,
-    traffic: Traffic,
     bytes_per_s: f64,
     allotment: Allotment<'_>,
 ) -> Option<LoadedLatency> {
-    let piece_ns = to_f64(piece_bytes(traffic)) * 1e9 / bytes_per_s;
+    let piece_ns = to_f64(PIECE.0) * 1e9 / bytes_per_s;
     let round_ns = spin_round_ns(clock);
     let hops = hops_for(loaded.chain, clock, loaded.window);
     let asked = asked(team.size() - 1);
@@ -71,12 +70,12 @@ pub(super) fn curve<C: Clock>(
         let part = allotment.share(now, 1, (asked.len() - index) as u64);
         let part = part.at_most(now, loaded.point);
         let delay_rounds = rounds(asked_point.pause * piece_ns / round_ns);
-        let load = Load { traffic, generators: asked_point.generators, delay_rounds };
+        let load = Load { generators: asked_point.generators, delay_rounds };
         let (point, generated) =
             team.load(load, |team| point(team, clock, loaded.chain, hops, load, part));
         points.extend(point.map(|point| judged(point, generated)));
     }
-    (points.len() >= 2).then(|| summary(traffic, points))
+    (points.len() >= 2).then(|| summary(points))
 }
 
 /// About a dozen points; the first without traffic.
@@ -123,7 +122,7 @@ fn point(
         cell.record(sample);
     }
     let hops = to_f64(hops);
-    let bytes = to_f64(piece_bytes(load.traffic)) * to_f64(pieces as u64);
+    let bytes = to_f64(PIECE.0) * to_f64(pieces as u64);
     Some(LoadedPoint {
         generators: u32::try_from(load.generators).unwrap_or(u32::MAX),
         delay_rounds: load.delay_rounds,
@@ -163,11 +162,11 @@ fn rounds(count: f64) -> u32 {
 }
 
 /// The curve through `points`, the first of which is without traffic.
-fn summary(traffic: Traffic, mut points: Vec<LoadedPoint>) -> LoadedLatency {
+fn summary(mut points: Vec<LoadedPoint>) -> LoadedLatency {
     let idle_ns = points[0].latency_ns.median;
     points.sort_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s));
     let curve = LoadedLatency {
-        traffic,
+        traffic: Traffic::Read,
         at_50_percent_ns: None,
         knee_bytes_per_s: knee(&points, 2.0 * idle_ns).map(to_tenths),
         points,
@@ -203,7 +202,7 @@ mod tests {
     #[test]
     fn latencies_lie_on_the_line_between_two_points() {
         let points = vec![at(0.0, 100.0), at(40e9, 120.0), at(80e9, 180.0), at(100e9, 500.0)];
-        let curve = summary(Traffic::Read, points);
+        let curve = summary(points);
         assert_eq!(curve.at_50_percent_ns, Some(135.0));
         assert_eq!(curve.latency_at(0.9).map(|it| it.median), Some(340.0));
         assert_eq!(curve.knee_bytes_per_s, Some(81.25e9));
@@ -212,14 +211,14 @@ mod tests {
     #[test]
     fn points_are_sorted_by_traffic_and_idle_is_the_first_taken() {
         let points = vec![at(0.0, 100.0), at(100e9, 190.0), at(50e9, 150.0)];
-        let curve = summary(Traffic::Read, points);
+        let curve = summary(points);
         assert!(curve.points.is_sorted_by_key(|point| point.bytes_per_s));
         assert_eq!((curve.at_50_percent_ns, curve.knee_bytes_per_s), (Some(150.0), None));
     }
 
     #[test]
     fn a_curve_without_traffic_has_no_latencies_under_load() {
-        let curve = summary(Traffic::Read, vec![at(0.0, 100.0), at(0.0, 101.0)]);
+        let curve = summary(vec![at(0.0, 100.0), at(0.0, 101.0)]);
         assert_eq!((curve.at_50_percent_ns, curve.knee_bytes_per_s), (None, None));
     }
 
@@ -235,7 +234,7 @@ mod tests {
         assert!(!judged(at(0.0, 100.0), Sample::default()).latency_ns.contended, "no generators");
         let held_up = judged(at(90e9, 200.0), generated(500));
         let points = vec![at(0.0, 100.0), at(40e9, 120.0), at(60e9, 130.0), held_up];
-        let curve = summary(Traffic::Read, points);
+        let curve = summary(points);
         assert!(curve.latency_at(0.5).unwrap().contended, "half of too little");
     }
 

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     figures::{
-        self, Bandwidth, Skipped, Traffic,
+        self, Skipped, Traffic,
         estimate::{Estimate, to_f64},
     },
     measure::{
@@ -55,8 +55,8 @@ const CACHES_SHARE: (u64, u64) = (1, 5);
 /// The share of the time for touching the arrays.
 const ARRAYS_SHARE: f64 = 0.2;
 
-/// The weight of the curves beside the weights of the batches.
-const CURVES_WEIGHT: u64 = 4;
+/// The weight of the latency under load beside the weights of the batches.
+const LOADED_WEIGHT: u64 = 4;
 
 pub(super) struct Measurement<'a, C> {
     task: &'a Task<'a>,
@@ -287,13 +287,13 @@ impl<'a, C: Clock> Measurement<'a, C> {
         begin(Part::Latency);
         let mut chain = self.latencies();
         begin(Part::LoadedLatency);
-        let mut weight = rest.iter().map(|batch| batch.weight).sum::<u64>() + CURVES_WEIGHT;
+        let mut weight = rest.iter().map(|batch| batch.weight).sum::<u64>() + LOADED_WEIGHT;
         if let Ok(chain) = &mut chain {
             let now = self.now();
-            let part = self.task.allotment.share(now, CURVES_WEIGHT, weight);
-            self.curves(team, chain, part);
+            let part = self.task.allotment.share(now, LOADED_WEIGHT, weight);
+            self.loaded_latency(team, chain, part);
         }
-        weight -= CURVES_WEIGHT;
+        weight -= LOADED_WEIGHT;
         begin(Part::MoreBandwidth);
         for batch in rest {
             let now = self.now();
@@ -328,33 +328,24 @@ impl<'a, C: Clock> Measurement<'a, C> {
         self.pair.bandwidth.extend(found);
     }
 
-    fn curves(&mut self, team: &mut Team<'_>, chain: &mut Chain, allotment: Allotment<'_>) {
+    fn loaded_latency(&mut self, team: &mut Team<'_>, chain: &mut Chain, allotment: Allotment<'_>) {
+        const WHAT: &str = "latency under load";
         if team.size() == 1 {
-            return self.skip("latency under load", "one core can be used, two are needed");
+            return self.skip(WHAT, "one core can be used, two are needed");
         }
         let limits = self.task.limits;
         let window = Nanoseconds(limits.sample.0 / 4);
-        for (index, traffic) in limits.curves.iter().enumerate() {
-            let now = self.now();
-            let part = allotment.share(now, 1, (limits.curves.len() - index) as u64);
-            let alone =
-                self.pair.bandwidth.iter().find(|it| it.threads == 1 && it.traffic == *traffic);
-            let rate = alone.map(|it| it.bytes_per_s.median).or_else(|| self.read_rate());
-            let mut loaded = LoadedChain { chain, window, point: limits.cell };
-            let curve = rate.and_then(|rate| {
-                loaded::curve(team, self.clock, &mut loaded, *traffic, rate, part)
-            });
-            let Some(curve) = curve else {
-                self.skip("latency under load", OUT_OF_TIME);
-                continue;
-            };
-            self.pair.loaded_latency.push(curve);
+        let mut loaded = LoadedChain { chain, window, point: limits.cell };
+        // The batch has one thread first.
+        let read = self.pair.bandwidth.iter().find(|it| it.traffic == Traffic::Read);
+        let curve = read.and_then(|read| {
+            let alone = read.bytes_per_s.median;
+            loaded::curve(team, self.clock, &mut loaded, alone, allotment)
+        });
+        match curve {
+            Some(curve) => self.pair.loaded_latency.push(curve),
+            None => self.skip(WHAT, OUT_OF_TIME),
         }
-    }
-
-    fn read_rate(&self) -> Option<f64> {
-        let read = |it: &&Bandwidth| it.traffic == Traffic::Read;
-        self.pair.bandwidth.iter().find(read).map(|it| it.bytes_per_s.median)
     }
 
     /// The first reason stands.
@@ -383,10 +374,7 @@ impl<'a, C: Clock> Measurement<'a, C> {
         let unloaded = curves.filter_map(|curve| curve.points.first()).map(|it| it.latency_ns);
         let unloaded = unloaded.chain(self.pair.idle_latency_ns);
         self.pair.idle_latency_ns = unloaded.min_by(|a, b| a.median.total_cmp(&b.median));
-        let is_loaded = |it: &figures::LoadedLatency| {
-            it.traffic == Traffic::Read && it.at_50_percent_ns.is_some()
-        };
-        let has_loaded = self.pair.loaded_latency.iter().any(is_loaded);
+        let has_loaded = self.pair.loaded_latency.iter().any(|it| it.at_50_percent_ns.is_some());
         if has_loaded && self.pair.figures().loaded_latency_ns.is_none() {
             let remark =
                 "latency under load came out below the idle one: the machine was disturbed";

@@ -96,13 +96,12 @@ pub(crate) fn with_team<T>(
 enum Order {
     /// Take part in the open pass, which begins when `target` threads came to the gate.
     Pass { traffic: Traffic, target: usize },
-    /// Make traffic until told to stop.
+    /// Read until told to stop.
     Load(Load),
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
-    pub(crate) traffic: Traffic,
     /// Threads beside the one that measures.
     pub(crate) generators: usize,
     /// Rounds of a spin loop after each piece.
@@ -256,7 +255,7 @@ impl Worker<'_> {
         timed(|| {
             while !self.halt.load(Ordering::Relaxed) {
                 self.shared.next(|block| {
-                    work::on_pieces(load.traffic, block, || {
+                    work::read_pieces(block, || {
                         self.shared.count_piece(self.index);
                         spin(load.delay_rounds);
                     });
@@ -339,7 +338,7 @@ mod tests {
     #[test]
     fn generators_make_traffic_until_the_measurement_is_done() {
         with_workers(1, |team| {
-            let load = Load { traffic: Traffic::Read, generators: 1, delay_rounds: 1 };
+            let load = Load { generators: 1, delay_rounds: 1 };
             let begun = team.pieces();
             let ((), generated) = team.load(load, |team| while team.pieces() < begun + 100 {});
             assert!(generated.wall.0 > 0 && generated.thread_cpu.0 > 0);

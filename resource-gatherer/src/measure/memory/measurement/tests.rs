@@ -29,7 +29,6 @@ const LIMITS: Limits = Limits {
     chunk: Bytes::mib(2),
     file: Bytes::mib(8),
     pairs: Pairs::BestInitiator,
-    curves: &[Traffic::Read],
 };
 
 /// The real clock of a machine on which the thread gets half of each slice of time.
@@ -74,7 +73,7 @@ fn a_thread_that_gets_half_of_the_cpu_is_flagged_and_timed_by_what_it_got() {
     let figures = outcome.pair.figures();
     assert!(figures.idle_latency_ns.unwrap().contended && figures.quality().contended);
     let by_one = outcome.pair.bandwidth.iter().filter(|it| it.threads == 1);
-    assert!(by_one.clone().count() >= 9 && by_one.clone().all(|it| it.bytes_per_s.contended));
+    assert!(by_one.clone().count() >= 8 && by_one.clone().all(|it| it.bytes_per_s.contended));
 }
 
 #[test]
@@ -97,9 +96,8 @@ fn what_does_not_fit_is_named_and_what_a_tier_needs_comes_first() {
     // As little time as suffices for a first figure on this machine.
     let outcome = (0..10).find_map(|doubled| measured(Nanoseconds(60_000_000 << doubled)).ok());
     let outcome = outcome.expect("a minute suffices for one figure");
-    let kinds = |it: &Bandwidth| it.traffic;
-    let measured: Vec<Traffic> = outcome.pair.bandwidth.iter().map(kinds).collect();
+    let measured: Vec<Traffic> = outcome.pair.bandwidth.iter().map(|it| it.traffic).collect();
     let is_named = |what: &str| outcome.skipped.iter().any(|it| it.what.starts_with(what));
-    assert!(measured.contains(&Traffic::Add) != is_named("scale, add and mixes by one"));
+    assert!(measured.contains(&Traffic::Add) != is_named("scale and add by one"));
     assert!(outcome.skipped.iter().all(|it| it.what.contains("NUMA node")));
 }
