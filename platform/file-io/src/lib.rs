@@ -4,7 +4,7 @@
 //! one thread for each operation if the kernel or a container denies it. Both behave alike;
 //! [`Engine::best`] chooses, [`io_uring_available`] returns why not.
 //!
-//! An operation moves its buffer into the queue and gets it back with its completion, so that no
+//! An operation moves its buffer into the queue and comes back with it when it has ended, so that no
 //! code can access memory that the kernel still writes, and no buffer is freed under it. [`direct`]
 //! documents how a file has to be opened and aligned to bypass the page cache.
 //!
@@ -20,10 +20,10 @@
 //! let file = Arc::new(File::open("/proc/self/exe")?);
 //! let mut queue = Queue::new(Engine::best(), NonZeroU32::MIN)?;
 //! let buffer = AlignedBuffer::zeroed(4);
-//! queue.push(Operation { file, kind: Kind::Read, offset: 0, buffer, token: 7 })?;
-//! let completion = queue.wait()?.expect("one operation is in flight");
-//! assert_eq!((completion.token, completion.outcome?), (7, 4));
-//! assert_eq!(completion.buffer.as_slice(), b"\x7fELF");
+//! queue.push(Operation { file, kind: Kind::Read, offset: 0, buffer, token: 7 });
+//! let (ended, read) = queue.wait()?.expect("one operation is in flight");
+//! assert_eq!((ended.token, read?), (7, 4));
+//! assert_eq!(ended.buffer.as_slice(), b"\x7fELF");
 //! # Ok(())
 //! # }
 //! ```
@@ -35,7 +35,6 @@ pub mod buffer;
 pub mod direct;
 mod engine;
 mod flight;
-mod operation;
 mod queue;
 pub mod reads;
 mod ring;
@@ -44,6 +43,5 @@ mod threads;
 pub use self::{
     buffer::AlignedBuffer,
     engine::{Engine, Unavailable, io_uring_available},
-    operation::{Completion, Kind, Operation, Refusal, Refused},
-    queue::{DEPTH_MAX, Queue, QueueError},
+    queue::{Kind, Operation, Queue},
 };

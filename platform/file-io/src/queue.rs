@@ -4,47 +4,38 @@
 //! 2. No more operations are in flight than the queue is deep.
 //! 3. When a queue is dropped, no operation of it accesses file or memory any more.
 
-use std::{io, num::NonZeroU32};
+use std::{fs::File, io, num::NonZeroU32, sync::Arc};
 
 use crate::{
+    buffer::AlignedBuffer,
     engine::Engine,
-    operation::{Completion, Operation, Refusal, Refused},
-    ring::{Issuer, Ring, completion},
+    ring::{Issuer, Ring},
     threads::Threads,
 };
 
-/// The greatest depth of a queue: so many threads are still acceptable, and no disk gains from
-/// more.
-pub const DEPTH_MAX: u32 = 1024;
+/// Whether bytes come from the file or go into it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads from the file into the buffer.
+    Read,
+    /// Writes from the buffer into the file.
+    Write,
+}
 
-/// Why a queue could not be created.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum QueueError {
-    /// The depth is above the limit.
-    #[error("a queue of depth {depth} was asked for; at most {DEPTH_MAX}")]
-    TooDeep {
-        /// Depth that the caller requested.
-        depth: u32,
-    },
-    /// The kernel could not set up a ring.
-    #[error("cannot set up a ring of depth {depth}: {source}")]
-    Ring {
-        /// Depth that the caller requested.
-        depth: u32,
-        /// The error of the kernel; see [`crate::io_uring_available`].
-        #[source]
-        source: io::Error,
-    },
-    /// The threads could not be started.
-    #[error("cannot start {depth} threads: {source}")]
-    Threads {
-        /// Depth that the caller requested.
-        depth: u32,
-        /// The error of the system call.
-        #[source]
-        source: io::Error,
-    },
+/// One read or write of a whole buffer.
+#[derive(Debug)]
+pub struct Operation {
+    /// The file, which stays open until the operation has ended. A regular file or a block device: an
+    /// operation that waits for a peer, as on a pipe, may block the end of the queue forever.
+    pub file: Arc<File>,
+    /// Whether it is a read or a write.
+    pub kind: Kind,
+    /// Start of the operation in the file, in bytes; at most [`i64::MAX`].
+    pub offset: u64,
+    /// The memory, as long as the operation.
+    pub buffer: AlignedBuffer,
+    /// The caller's identification of the operation.
+    pub token: u64,
 }
 
 /// A queue of operations in flight.
@@ -69,38 +60,20 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// If the depth is above [`DEPTH_MAX`], or the kernel provides no ring or thread.
-    pub fn new(engine: Engine, depth: NonZeroU32) -> Result<Self, QueueError> {
+    /// If the kernel provides no ring ([`crate::io_uring_available`]), or not so many threads.
+    pub fn new(engine: Engine, depth: NonZeroU32) -> io::Result<Self> {
         let depth = depth.get();
-        if depth > DEPTH_MAX {
-            return Err(QueueError::TooDeep { depth });
-        }
         let running = match engine {
-            Engine::IoUring => Running::Ring(
-                Ring::new(depth, Issuer::Any)
-                    .map(Box::new)
-                    .map_err(|source| QueueError::Ring { depth, source })?,
-            ),
-            Engine::Threads => Running::Threads(
-                Threads::start(depth).map_err(|source| QueueError::Threads { depth, source })?,
-            ),
+            Engine::IoUring => Ring::new(depth, Issuer::Any).map(|it| Running::Ring(Box::new(it))),
+            Engine::Threads => Threads::start(depth).map(Running::Threads),
         };
-        Ok(Self { running, depth, in_flight: 0 })
-    }
-
-    /// The engine that carries out the operations.
-    #[must_use]
-    pub fn engine(&self) -> Engine {
-        match self.running {
-            Running::Ring(_) => Engine::IoUring,
-            Running::Threads(_) => Engine::Threads,
-        }
-    }
-
-    /// Number of operations that entered and have not left.
-    #[must_use]
-    pub fn in_flight(&self) -> u32 {
-        self.in_flight
+        let failed = |error: io::Error| {
+            io::Error::new(
+                error.kind(),
+                format!("cannot keep {depth} operations in flight: {error}"),
+            )
+        };
+        Ok(Self { running: running.map_err(failed)?, depth, in_flight: 0 })
     }
 
     /// Whether another operation may enter.
@@ -109,55 +82,43 @@ impl Queue {
         self.in_flight < self.depth
     }
 
-    /// Adds an operation. It starts at the latest with the next [`Self::start`] or [`Self::wait`],
-    /// so that one call can hand several to the kernel.
+    /// Starts an operation at once, as fio does: in a batch, the first would wait for the last to be set
+    /// up. What the kernel does not accept now, it accepts in [`Self::wait`].
     ///
-    /// # Errors
+    /// # Panics
     ///
-    /// If the queue is full or the offset invalid; the operation is returned.
-    pub fn push(&mut self, operation: Operation) -> Result<(), Box<Refused>> {
-        let refuse = |operation, reason| Err(Box::new(Refused { operation, reason }));
-        if !self.has_room() {
-            return refuse(operation, Refusal::Full { depth: self.depth });
-        }
-        let offset = operation.offset;
-        if offset > Operation::OFFSET_MAX {
-            return refuse(operation, Refusal::Offset { offset });
-        }
+    /// If the queue is full, or the offset beyond its bound: the kernel takes such a one for its own
+    /// position in the file.
+    pub fn push(&mut self, operation: Operation) {
+        assert!(self.has_room(), "{} operations are in flight, as many as may be", self.in_flight);
+        assert!(i64::try_from(operation.offset).is_ok(), "offset {}", operation.offset);
         match &mut self.running {
-            Running::Ring(ring) => ring.push(operation),
+            Running::Ring(ring) => {
+                ring.push(operation);
+                ring.start();
+            }
             Running::Threads(threads) => threads.push(operation),
         }
         self.in_flight += 1;
-        Ok(())
     }
 
-    /// Starts the pushed operations. Started one by one they reach the device sooner; together they
-    /// cost fewer system calls. Those that the kernel does not accept now, it accepts in
-    /// [`Self::wait`].
-    pub fn start(&mut self) {
-        match &mut self.running {
-            Running::Ring(ring) => ring.start(),
-            // They started when they were pushed, or there is only one.
-            Running::Threads(_) => (),
-        }
-    }
-
-    /// Waits for the next completion; `None` if nothing is in flight.
+    /// Waits for the next operation to end and returns it with the number of bytes that it moved: fewer
+    /// than its buffer has at the end of a file or of the space on it, and whenever the kernel moves
+    /// only a part. `None` if nothing is in flight.
     ///
     /// # Errors
     ///
     /// If the kernel accepts nothing at the moment, for lack of memory for instance. Operations in
-    /// flight stay so, and another call may succeed. Errors of operations are in their completions.
-    pub fn wait(&mut self) -> io::Result<Option<Completion>> {
+    /// flight stay so, and another call may succeed.
+    pub fn wait(&mut self) -> io::Result<Option<(Operation, io::Result<usize>)>> {
         if self.in_flight == 0 {
             return Ok(None);
         }
-        let completion = match &mut self.running {
-            Running::Ring(ring) => completion(ring.wait()?),
+        let ended = match &mut self.running {
+            Running::Ring(ring) => ring.wait()?,
             Running::Threads(threads) => threads.wait(),
         };
         self.in_flight -= 1;
-        Ok(Some(completion))
+        Ok(Some(ended))
     }
 }

@@ -32,8 +32,7 @@ pub use crate::flight::{Bounce, RegionRange};
 use crate::{
     buffer::AlignedBuffer,
     flight::{FileReference, Flight, Target},
-    operation::Operation,
-    ring::{Issuer, Ring},
+    ring::{Issuer, LEN_MAX, Ring},
 };
 
 /// Number of ranges that one read can fill: for more, the list costs more than a second read.
@@ -120,7 +119,7 @@ pub enum ReadRefusal {
     /// at once.
     #[error(
         "{ranges} ranges and {bytes} bytes; a read has 1 to {RANGES_MAX} ranges and 1 to {} bytes",
-        Operation::LEN_MAX
+        LEN_MAX
     )]
     Shape {
         /// Number of ranges in the read.
@@ -342,7 +341,7 @@ impl ReadRing {
         match to {
             Destination::Ranges(ranges) => {
                 let bytes = ranges.iter().fold(0_u64, |sum, it| sum.saturating_add(it.len.0));
-                let is_readable = (1..=Operation::LEN_MAX as u64).contains(&bytes);
+                let is_readable = (1..=LEN_MAX as u64).contains(&bytes);
                 if !(1..=RANGES_MAX).contains(&ranges.len()) || !is_readable {
                     return Err(ReadRefusal::Shape { ranges: ranges.len(), bytes });
                 }
@@ -351,7 +350,7 @@ impl ReadRing {
                 Ok(Target::Ranges { spots, number, _held: ranges })
             }
             Destination::Bounce(mut bounce, len) => {
-                if len > bounce.buffer.as_slice().len().min(Operation::LEN_MAX) {
+                if len > bounce.buffer.as_slice().len().min(LEN_MAX) {
                     return Err(ReadRefusal::Shape { ranges: 1, bytes: len as u64 });
                 }
                 // The numbers of another ring refer to other memory here.

@@ -31,8 +31,11 @@ use tierfeed_units::Bytes;
 use crate::{
     buffer::AlignedBuffer,
     flight::{FileReference, Flight, Target},
-    operation::{Completion, Kind, Operation},
+    queue::{Kind, Operation},
 };
+
+/// The most bytes that the kernel moves in one operation (`MAX_RW_COUNT` of `linux/fs.h`).
+pub(crate) const LEN_MAX: usize = 0x7fff_f000;
 
 /// A value that can be in flight.
 ///
@@ -229,7 +232,7 @@ unsafe impl Carried for Operation {
     fn entry(&mut self) -> squeue::Entry {
         let descriptor = types::Fd(self.file.as_raw_fd());
         let bytes = self.buffer.as_mut_slice();
-        let len = u32::try_from(bytes.len().min(Operation::LEN_MAX)).expect("LEN_MAX fits 32 bits");
+        let len = u32::try_from(bytes.len().min(LEN_MAX)).expect("LEN_MAX fits 32 bits");
         let start = bytes.as_mut_ptr();
         match self.kind {
             Kind::Read => opcode::Read::new(descriptor, start, len).offset(self.offset).build(),
@@ -318,11 +321,6 @@ impl Ring<Flight> {
         // SAFETY: no memory is named.
         unsafe { self.register_buffer(number, std::ptr::null_mut(), 0) }
     }
-}
-
-/// Makes the completion of an operation that left a ring.
-pub(crate) fn completion((operation, outcome): (Operation, io::Result<usize>)) -> Completion {
-    Completion { token: operation.token, buffer: operation.buffer, outcome }
 }
 
 /// Without interrupts of the thread for each completion, which it collects in `wait` anyway; Linux

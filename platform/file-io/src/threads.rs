@@ -12,7 +12,10 @@ use std::{
     thread::{Builder, JoinHandle},
 };
 
-use crate::operation::{Completion, Kind, Operation};
+use crate::queue::{Kind, Operation};
+
+/// An operation that has ended, and the bytes that it moved.
+type Ended = (Operation, io::Result<usize>);
 
 #[derive(Debug)]
 pub(crate) enum Threads {
@@ -38,7 +41,7 @@ struct SharedLists {
 #[derive(Debug, Default)]
 struct Lists {
     pending: VecDeque<Operation>,
-    ended: VecDeque<Completion>,
+    ended: VecDeque<Ended>,
     is_closing: bool,
 }
 
@@ -60,7 +63,7 @@ impl Threads {
     }
 
     /// The caller knows that an operation is in flight.
-    pub(crate) fn wait(&mut self) -> Completion {
+    pub(crate) fn wait(&mut self) -> Ended {
         match self {
             Self::Inline(pending) => run(pending.take().expect("an operation is in flight")),
             Self::ThreadPool(crew) => crew.wait(),
@@ -84,7 +87,7 @@ impl ThreadPool {
         self.shared.has_pending.notify_one();
     }
 
-    fn wait(&self) -> Completion {
+    fn wait(&self) -> Ended {
         let lists = self.shared.lock();
         let is_empty = |lists: &mut Lists| lists.ended.is_empty();
         let lists = self.shared.has_ended.wait_while(lists, is_empty);
@@ -121,24 +124,24 @@ impl SharedLists {
         loop {
             let lists = self.has_pending.wait_while(self.lock(), has_nothing);
             let Some(operation) = lists.expect(NO_PANIC).pending.pop_front() else { return };
-            let completion = run(operation);
-            self.lock().ended.push_back(completion);
+            let ended = run(operation);
+            self.lock().ended.push_back(ended);
             self.has_ended.notify_one();
         }
     }
 }
 
-fn run(operation: Operation) -> Completion {
-    let Operation { file, kind, offset, mut buffer, token } = operation;
+fn run(mut operation: Operation) -> Ended {
+    let Operation { file, kind, offset, buffer, .. } = &mut operation;
     let outcome = loop {
         let outcome = match kind {
-            Kind::Read => file.read_at(buffer.as_mut_slice(), offset),
-            Kind::Write => file.write_at(buffer.as_slice(), offset),
+            Kind::Read => file.read_at(buffer.as_mut_slice(), *offset),
+            Kind::Write => file.write_at(buffer.as_slice(), *offset),
         };
         match outcome {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
             outcome => break outcome,
         }
     };
-    Completion { token, buffer, outcome }
+    (operation, outcome)
 }

@@ -32,7 +32,7 @@ use tierfeed_core::{
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_file_io::{Engine, QueueError, io_uring_available};
+use tierfeed_file_io::{Engine, io_uring_available};
 use tierfeed_numa_memory::capacity;
 
 pub use self::stream::Abort;
@@ -91,8 +91,6 @@ pub enum DirectoryError {
     TooFull(Bytes),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error(transparent)]
-    Queue(#[from] QueueError),
     #[error(
         "no answer within {0}; is its server gone? A thread of this process waits on, and may keep it \
          from ending"

@@ -106,26 +106,22 @@ impl<'bench> Stream<'bench> {
         let file = self.file.shared();
         // The token is the time of the request.
         let token = SystemClock.wall().0;
-        let operation = Operation { file, kind: self.job.kind, offset, buffer, token };
-        let entered = self.queue.push(operation);
-        entered.expect("the queue has room and the file ends below the greatest offset");
-        // One by one, as fio does: in a batch, the first would wait for the last to be set up.
-        self.queue.start();
+        self.queue.push(Operation { file, kind: self.job.kind, offset, buffer, token });
         Ok(true)
     }
 
     fn wait(&mut self) -> Result<Option<Arrival>, DirectoryError> {
-        let Some(completion) = self.queue.wait()? else { return Ok(None) };
+        let Some((ended, moved)) = self.queue.wait()? else { return Ok(None) };
         let at = SystemClock.wall();
-        self.buffers.push_back(completion.buffer);
-        if completion.outcome? < self.job.block {
+        self.buffers.push_back(ended.buffer);
+        if moved? < self.job.block {
             let kind = match self.job.kind {
                 Kind::Read => io::ErrorKind::UnexpectedEof,
                 Kind::Write => io::ErrorKind::WriteZero,
             };
             return Err(io::Error::from(kind).into());
         }
-        Ok(Some(Arrival { at, latency: Nanoseconds(at.0.saturating_sub(completion.token)) }))
+        Ok(Some(Arrival { at, latency: Nanoseconds(at.0.saturating_sub(ended.token)) }))
     }
 }
 
