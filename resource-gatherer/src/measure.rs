@@ -15,6 +15,5 @@ mod laps;
 pub(crate) mod limits;
 pub mod memory;
 pub mod object_store;
-pub(crate) mod random;
 mod sampler;
 pub(crate) mod transfer;

@@ -11,6 +11,7 @@
 //! 3. Every pointer that [`Chain::chase`] follows lies in the buffer and was written when the chain
 //!    was built: the chain owns the buffer, and no code writes it afterwards.
 
+use fastrand::Rng;
 use tierfeed_units::Bytes;
 
 use super::LINE_BYTES;
@@ -133,7 +134,7 @@ impl Chain {
 /// Calls `see` with the offsets of all pointers, in the order of the chain.
 fn visit_in_order(groups: u32, elements: u32, shape: ChainShape, mut see: impl FnMut(u64)) {
     let ChainShape { stride, group, seed } = shape;
-    let mut random = SplitMix64(seed);
+    let mut random = Rng::with_seed(seed);
     let mut group_order: Vec<u32> = (0..groups).collect();
     random.shuffle(&mut group_order);
     let mut inside: Vec<u32> = (0..elements).collect();
@@ -141,7 +142,7 @@ fn visit_in_order(groups: u32, elements: u32, shape: ChainShape, mut see: impl F
         random.shuffle(&mut inside);
         let start = u64::from(index) * group.0;
         for element in &inside {
-            let line = random.below(stride.0 / LINE);
+            let line = random.u64(..stride.0 / LINE);
             see(start + u64::from(*element) * stride.0 + line * LINE);
         }
     }
@@ -230,34 +231,6 @@ fn follow<const COUNT: u64>(mut position: usize) -> usize {
         position = unsafe { pointer.read_volatile() };
     }
     position
-}
-
-/// A random number generator that gives the same numbers on every machine.
-///
-/// Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Below `bound`, with a bias that is far too small to matter for an order of visits.
-    fn below(&mut self, bound: u64) -> u64 {
-        let scaled = (u128::from(self.next()) * u128::from(bound)) >> 64;
-        u64::try_from(scaled).expect("the upper half of a product is below its factor")
-    }
-
-    /// The Fisher-Yates shuffle, in place.
-    fn shuffle(&mut self, items: &mut [u32]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, index_of(self.below(last as u64 + 1)));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 //!
 //! Measured with Intel MLC or stated in an HMAT by others; the project's reference lists the sources.
 
+use fastrand::Rng;
+
 use crate::{
     figures::{Bandwidth, Pair, Traffic, estimate::Estimate},
     inventory::Inventory,
-    measure::random::SplitMix64,
     sysroot::Sysroot,
     tests_support::FakeSysroot,
 };
@@ -95,7 +96,7 @@ impl Machine {
     }
 
     /// A report of a probe whose figures are off by a normal error of this share.
-    pub(super) fn noisy_pairs(&self, share: f64, random: &mut SplitMix64) -> Vec<Pair> {
+    pub(super) fn noisy_pairs(&self, share: f64, random: &mut Rng) -> Vec<Pair> {
         self.pairs_with(&mut |value| value * (1.0 + share * normal(random)).max(0.1))
     }
 
@@ -152,13 +153,8 @@ fn inventory(with_cpus: u32, is_cxl: bool) -> Inventory {
 }
 
 /// Box and Muller: normal with a mean of 0 and a deviation of 1.
-fn normal(random: &mut SplitMix64) -> f64 {
-    let (first, second) = (uniform(random), uniform(random));
+fn normal(random: &mut Rng) -> f64 {
+    // The logarithm of 0 would be infinite.
+    let (first, second) = (1.0 - random.f64(), random.f64());
     (-2.0 * first.ln()).sqrt() * (std::f64::consts::TAU * second).cos()
-}
-
-/// Above 0, up to 1.
-#[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
-fn uniform(random: &mut SplitMix64) -> f64 {
-    ((random.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }

@@ -4,6 +4,7 @@
 
 use std::{cell::Cell, collections::VecDeque, ops::ControlFlow};
 
+use fastrand::Rng;
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_file_io::{AlignedBuffer, Engine, Kind};
 
@@ -21,7 +22,6 @@ use crate::{
         clock::{Clock, SystemClock},
         direct_file::DirectFile,
         laps::{LapEnd, Laps},
-        random::SplitMix64,
     },
 };
 
@@ -39,7 +39,7 @@ pub(super) struct Bench {
     pub(super) len: u64,
     pub(super) time: Nanoseconds,
     buffers: VecDeque<AlignedBuffer>,
-    random: SplitMix64,
+    random: Rng,
     abort: Abort,
 }
 
@@ -50,7 +50,8 @@ impl Bench {
         time: Nanoseconds,
         abort: Abort,
     ) -> Self {
-        let mut random = SplitMix64(1);
+        // The same in every run, so that two probes read the same blocks.
+        let mut random = Rng::with_seed(1);
         let buffers = random_blocks(buffers, BLOCK, &mut random);
         Self { file, engine, len: 0, time, buffers, random, abort }
     }

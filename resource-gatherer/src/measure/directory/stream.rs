@@ -11,6 +11,7 @@ use std::{
     },
 };
 
+use fastrand::Rng;
 use tierfeed_core::units::Nanoseconds;
 use tierfeed_file_io::{AlignedBuffer, Engine, Kind, Operation, Queue};
 
@@ -18,7 +19,6 @@ use super::DirectoryError;
 use crate::measure::{
     clock::{Clock, SystemClock},
     direct_file::DirectFile,
-    random::SplitMix64,
 };
 
 /// Tells a measurement to end. All clones share one signal.
@@ -126,15 +126,11 @@ impl<'bench> Stream<'bench> {
 }
 
 /// Blocks of random bytes, which do not compress.
-pub(super) fn random_blocks(
-    count: usize,
-    len: usize,
-    random: &mut SplitMix64,
-) -> VecDeque<AlignedBuffer> {
+pub(super) fn random_blocks(count: usize, len: usize, random: &mut Rng) -> VecDeque<AlignedBuffer> {
     let block = |_| {
         let mut block = AlignedBuffer::zeroed(len);
         for word in block.as_mut_slice().chunks_exact_mut(size_of::<u64>()) {
-            word.copy_from_slice(&random.next().to_ne_bytes());
+            word.copy_from_slice(&random.u64(..).to_ne_bytes());
         }
         block
     };
@@ -142,16 +138,16 @@ pub(super) fn random_blocks(
 }
 
 /// Makes each 4 KiB of `block` unlike any written before, so that a device cannot deduplicate it.
-pub(super) fn stamp(block: &mut AlignedBuffer, random: &mut SplitMix64) {
+pub(super) fn stamp(block: &mut AlignedBuffer, random: &mut Rng) {
     for page in block.as_mut_slice().chunks_mut(RANDOM_BLOCK) {
-        page[..size_of::<u64>()].copy_from_slice(&random.next().to_ne_bytes());
+        page[..size_of::<u64>()].copy_from_slice(&random.u64(..).to_ne_bytes());
     }
 }
 
 pub(super) const RANDOM_BLOCK: usize = 4096;
 
 /// The start of one of the blocks of the first `len` bytes, which hold at least one.
-pub(super) fn random_offset(random: &mut SplitMix64, len: u64) -> u64 {
+pub(super) fn random_offset(random: &mut Rng, len: u64) -> u64 {
     let block = RANDOM_BLOCK as u64;
-    random.below(len / block) * block
+    random.u64(..len / block) * block
 }

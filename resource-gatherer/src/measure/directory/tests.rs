@@ -6,7 +6,7 @@ use super::{
     stream::{RANDOM_BLOCK, random_offset},
     *,
 };
-use crate::measure::{limits::Budget, random::SplitMix64};
+use crate::measure::limits::Budget;
 
 const MIB: u64 = 1 << 20;
 
@@ -172,7 +172,7 @@ fn only_a_directory_is_one() {
 
 #[test]
 fn random_offsets_are_blocks_inside_the_file() {
-    let mut random = SplitMix64(3);
+    let mut random = fastrand::Rng::with_seed(3);
     let offsets: Vec<u64> = (0..1000).map(|_| random_offset(&mut random, 3 * 4096)).collect();
     for block in [0, 4096, 8192] {
         assert!(offsets.contains(&block));

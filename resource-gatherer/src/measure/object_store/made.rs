@@ -5,6 +5,7 @@ use std::{
     hash::{BuildHasher as _, Hasher as _},
 };
 
+use fastrand::Rng;
 use object_store::{ObjectStoreExt as _, PutPayload, path::Path};
 use tierfeed_core::units::Bytes;
 
@@ -12,7 +13,6 @@ use super::{
     bucket::{Object, OpenBucket},
     error::Failure,
 };
-use crate::measure::random::SplitMix64;
 
 /// Enough that no cache of a server needs to hold all.
 const COUNT: u64 = 4;
@@ -35,7 +35,7 @@ impl Made {
         let len = (budget.0 / count).min(LEN_MAX);
         let seed = RandomState::new().build_hasher().finish();
         let folder = bucket.prefix.clone().join(format!("tierfeed-probe-{seed:016x}"));
-        let mut random = SplitMix64(seed);
+        let mut random = Rng::with_seed(seed);
         let mut objects = Vec::new();
         for index in 0..count {
             let path = folder.clone().join(index.to_string());
@@ -70,8 +70,8 @@ fn left(bucket: &OpenBucket, path: &Path, why: &str) -> String {
     format!("{path} was made in the store of {} and could not be removed: {why}", bucket.place())
 }
 
-fn payload(len: u64, random: &mut SplitMix64) -> PutPayload {
-    let words = (0..len.div_ceil(8)).flat_map(|_| random.next().to_ne_bytes());
+fn payload(len: u64, random: &mut Rng) -> PutPayload {
+    let words = (0..len.div_ceil(8)).flat_map(|_| random.u64(..).to_ne_bytes());
     let mut bytes: Vec<u8> = words.collect();
     bytes.truncate(usize::try_from(len).expect("it is at most 64 MiB"));
     bytes.into()
