@@ -1,14 +1,13 @@
 //! Holds memory on purpose, as background jobs of a shared node would.
 //!
-//! [`goal`] says what shall be held and when, [`control`] decides, [`memory`] holds, [`observer`] sees what
-//! others can still take, [`report`] tells. This file is the loop; the clock is an argument.
+//! [`control`] decides, [`memory`] holds, [`observer`] sees what others can still take, [`report`] tells.
+//! This file is the loop; the clock is an argument.
 //!
 //! A hog makes a node tight, not dead: it takes in steps of 128 MiB and looks between them, leaves a
 //! floor in any case, and gives back when others need memory. If the kernel kills all the same, it
 //! kills the hog first ([`oom_score`]).
 
 mod control;
-mod goal;
 mod memory;
 mod observer;
 pub mod oom_score;
@@ -19,15 +18,16 @@ use tierfeed_core::{
     tier::Locality,
     units::{Bytes, Nanoseconds, seconds},
 };
+use tierfeed_numa_memory::AllocateError;
 
+pub use self::{
+    control::Goal,
+    report::{Ending, GivenBack, KeptBy, OnNode, Point, Reason, Record, Report},
+};
 use self::{
     control::{Action, Controller, Observation},
     memory::HeldMemory,
     observer::Observer,
-};
-pub use self::{
-    goal::{Goal, Profile, ProfileError, STEP_MIN, STEPS_MAX, Step},
-    report::{Ending, GivenBack, KeptBy, OnNode, Point, Reason, Record, Report, Requested},
 };
 use crate::sysroot::{ReadError, Sysroot};
 
@@ -37,17 +37,15 @@ pub struct Hog {
     observer: Observer,
     controller: Controller,
     last: Option<Observation>,
-    /// The goal of the last step, which stands in the report of a profile that is over.
-    last_goal: Goal,
 }
 
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub locality: Locality,
-    pub profile: Profile,
-    /// Counted from the first amount held; `None` for once through the profile.
+    pub goal: Goal,
+    /// Counted from when the goal is reached; `None` for no end.
     pub limit: Option<Nanoseconds>,
-    /// The longest wait for the first amount.
+    /// The longest wait for that.
     pub wait: Nanoseconds,
 }
 
@@ -61,6 +59,8 @@ pub enum HogError {
     GpuNode { node: NumaNode },
     #[error(transparent)]
     Read(#[from] ReadError),
+    #[error(transparent)]
+    Reserve(#[from] AllocateError),
     #[error("cannot leave {left}: there are {total} in all, so nothing would be held; leave less")]
     LeavesAll { left: Bytes, total: Bytes },
     #[error(
@@ -88,34 +88,32 @@ const TOUCH_MIN: Bytes = Bytes::mib(2);
 impl Hog {
     /// # Errors
     ///
-    /// [`HogError::TooMuch`] if a step of the profile could not even be held alone, [`HogError::LeavesAll`] if it
-    /// would hold nothing; the node is not there, or the kernel does not say how much memory is free.
+    /// [`HogError::TooMuch`] if the amount could not even be held alone, [`HogError::LeavesAll`] if nothing would
+    /// be held; the node is not there, or the kernel does not say how much memory is free.
     pub fn new(settings: Settings) -> Result<Self, HogError> {
         Self::within(Sysroot::live(), settings)
     }
 
     /// As [`Self::new`], on a machine with as much memory as the tree below `sysroot` says.
     fn within(sysroot: Sysroot<'_>, settings: Settings) -> Result<Self, HogError> {
-        let Settings { locality, profile, limit, wait } = settings;
+        let Settings { locality, goal, limit, wait } = settings;
         let observer = Observer::new(sysroot, locality)?;
         let total = observer.total();
-        for step in profile.steps() {
-            let floor = control::floor(step.goal, total);
-            let most = Bytes(total.0.saturating_sub(floor.0));
-            match step.goal {
-                Goal::Take(wanted) if wanted > most => {
-                    return Err(HogError::TooMuch { wanted, total, floor, most });
-                }
-                Goal::Leave(left) if left >= total => {
-                    return Err(HogError::LeavesAll { left, total });
-                }
-                Goal::Take(_) | Goal::Leave(_) => {}
+        let floor = control::floor(goal, total);
+        let most = Bytes(total.0.saturating_sub(floor.0));
+        let reserved = match goal {
+            Goal::Take(wanted) if wanted > most => {
+                return Err(HogError::TooMuch { wanted, total, floor, most });
             }
-        }
-        let last_goal = profile.steps().last().expect("a profile has a step").goal;
-        let memory = HeldMemory::new(locality);
-        let controller = Controller::new(profile, limit, wait);
-        Ok(Self { memory, observer, controller, last: None, last_goal })
+            Goal::Leave(left) if left >= total => {
+                return Err(HogError::LeavesAll { left, total });
+            }
+            Goal::Take(wanted) => wanted.max(TOUCH_MIN),
+            Goal::Leave(_) => total,
+        };
+        let memory = HeldMemory::reserve(reserved, locality)?;
+        let controller = Controller::new(goal, limit, wait);
+        Ok(Self { memory, observer, controller, last: None })
     }
 
     #[must_use]
@@ -129,27 +127,27 @@ impl Hog {
         self.memory.locked()
     }
 
-    /// Whether the profile runs, as it does from the first amount held.
+    /// Whether its time runs, as it does from when it held its goal.
     #[must_use]
     pub fn has_started(&self) -> bool {
         self.controller.has_started()
     }
 
     #[must_use]
-    pub fn goal(&self, now: Nanoseconds) -> Option<Goal> {
-        self.controller.goal(now).map(|(_, goal)| goal)
+    pub fn goal(&self) -> Goal {
+        self.controller.goal()
     }
 
     /// The amount that would be held at the goal, by the last observation.
     #[must_use]
-    pub fn target(&self, now: Nanoseconds) -> Bytes {
-        match (self.goal(now), self.last) {
-            (Some(Goal::Take(bytes)), _) => bytes,
-            (Some(goal @ Goal::Leave(_)), Some(seen)) => {
+    pub fn target(&self) -> Bytes {
+        match (self.goal(), self.last) {
+            (Goal::Take(bytes), _) => bytes,
+            (goal @ Goal::Leave(_), Some(seen)) => {
                 let floor = control::floor(goal, seen.total);
                 Bytes(self.held().0 + seen.available.0.saturating_sub(floor.0))
             }
-            (Some(Goal::Leave(_)), None) | (None, _) => Bytes(0),
+            (Goal::Leave(_), None) => Bytes(0),
         }
     }
 
@@ -176,7 +174,10 @@ impl Hog {
                 Ok(Pace::AtOnce)
             }
             Action::GiveBack(bytes, reason) => {
-                self.memory.give_back(bytes);
+                if let Err(refusal) = self.memory.give_back(bytes) {
+                    self.controller.note_refusal(now, refusal.to_string());
+                    return Ok(Pace::Later);
+                }
                 self.controller.record.note_given_back(now, bytes, reason);
                 Ok(Pace::AtOnce)
             }
@@ -204,10 +205,10 @@ impl Hog {
             record.note_last(now, seen.available, held);
         }
         record.note_given_back(now, held, Reason::End);
-        let mut report = Report::new(record.clone(), &self.memory, ending);
-        self.memory.give_back(Bytes(u64::MAX));
-        let goal = self.goal(now).unwrap_or(self.last_goal);
-        report.floor_bytes = control::floor(goal, self.observer.total()).0;
+        let mut report =
+            Report::new(record.clone(), &self.memory, self.observer.locality(), ending);
+        drop(self.memory);
+        report.floor_bytes = control::floor(self.controller.goal(), self.observer.total()).0;
         report.held_for_s = seconds(self.controller.elapsed(now));
         report.available_bytes_final = before?.available.0;
         report.available_bytes_after = self.observer.observe(now)?.available.0;
@@ -225,12 +226,7 @@ mod tests {
     use crate::tests_support::FakeSysroot;
 
     fn settings(goal: Goal) -> Settings {
-        Settings {
-            locality: Locality::Anywhere,
-            profile: Profile::constant(goal),
-            limit: None,
-            wait: Nanoseconds(1),
-        }
+        Settings { locality: Locality::Anywhere, goal, limit: None, wait: Nanoseconds(1) }
     }
 
     /// Steps until the hog rests or is over; time stands still.

@@ -16,7 +16,7 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_resource_gatherer::hog::{
-    Ending, Goal, Hog as Held, HogError, KeptBy, Pace, Profile, Reason, Report, Settings,
+    Ending, Goal, Hog as Held, HogError, KeptBy, Pace, Reason, Report, Settings,
     oom_score::OomScore,
 };
 use tokio::{
@@ -39,8 +39,8 @@ pub(crate) struct Hog {
     /// Only memory of this NUMA node.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) numa_node: Option<u32>,
-    /// How long, from the moment that it holds what it should; a profile starts again until then
-    /// [default: until it is stopped, or the profile or the command ends].
+    /// How long, from the moment that it holds what it should [default: until it is stopped, or the command
+    /// ends].
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) duration: Option<Nanoseconds>,
     /// How long it may take until it holds what it should; then it fails.
@@ -65,9 +65,6 @@ pub(crate) struct HogGoal {
     /// free.
     #[arg(long, value_name = "SIZE")]
     pub(crate) leave: Option<Bytes>,
-    /// Holds one amount after the other, such as 30s:4GiB,60s:8GiB,30s:leave:1GiB.
-    #[arg(long, value_name = "STEPS")]
-    pub(crate) profile: Option<Profile>,
 }
 
 /// How often an idle hog measures what other processes took.
@@ -133,14 +130,12 @@ pub(crate) fn run(arguments: &Hog) -> Result<(), Failure> {
 
 fn settings(arguments: &Hog) -> Settings {
     let goal = &arguments.goal;
-    let constant = goal.take.map(Goal::Take).or(goal.leave.map(Goal::Leave));
-    let profile = constant.map(Profile::constant).or_else(|| goal.profile.clone());
-    let profile = profile.expect("clap requires one of the three");
+    let goal = goal.take.map(Goal::Take).or(goal.leave.map(Goal::Leave));
     Settings {
         locality: arguments
             .numa_node
             .map_or(Locality::Anywhere, |node| Locality::Numa(NumaNode(node))),
-        profile,
+        goal: goal.expect("clap requires one of the two"),
         limit: arguments.duration,
         wait: arguments.wait,
     }
@@ -235,7 +230,7 @@ impl HogRun<'_> {
         let now = self.now();
         let Some(hog) = &mut self.hog else { return Ok(Duration::MAX) };
         let pace = hog.step(now)?;
-        self.display.show(hog, now);
+        self.display.show(hog);
         match pace {
             Pace::AtOnce => Ok(Duration::ZERO),
             Pace::Later => Ok(POLL_EVERY),
@@ -287,31 +282,27 @@ fn pass_on(command: &Child, signal: Signal) {
 #[derive(Debug)]
 struct Display {
     bar: ProgressBar,
-    said: Option<Goal>,
+    said: bool,
     warned: bool,
 }
 
 impl Display {
     fn new() -> Self {
         let bar = output::bar_of("{msg} [{wide_bar}] {binary_bytes}/{binary_total_bytes}");
-        Self { bar, said: None, warned: false }
+        Self { bar, said: false, warned: false }
     }
 
-    fn show(&mut self, hog: &Held, now: Nanoseconds) {
+    fn show(&mut self, hog: &Held) {
         let held = hog.held();
-        self.bar.set_length(hog.target(now).0.max(held.0));
+        self.bar.set_length(hog.target().0.max(held.0));
         self.bar.set_position(held.0);
-        let goal = hog.goal(now).filter(|_| hog.has_started());
-        self.bar.set_message(if goal.is_some() { "holding" } else { "taking" });
-        if let Some(goal) = goal
-            && self.said != Some(goal)
-        {
-            self.said = Some(goal);
-            let locked = hog.locked();
+        self.bar.set_message(if hog.has_started() { "holding" } else { "taking" });
+        if hog.has_started() && !self.said {
+            self.said = true;
+            let (locked, goal) = (hog.locked(), hog.goal());
             self.bar.suspend(|| tracing::info!(%held, %locked, %goal, "memory is held"));
         }
-        let for_others = hog.record().given_back.iter().find(|given| given.reason != Reason::Goal);
-        if let Some(given) = for_others
+        if let Some(given) = hog.record().given_back.first()
             && !self.warned
         {
             self.warned = true;

@@ -7,16 +7,34 @@
 //! 4. With a steady machine it comes to rest at its goal, or as near as the floor allows.
 //!
 //! Between giving back and taking lies a band in which it rests: what the kernel calls available
-//! moves by some MiB all the time. The profile starts when its first amount is held; until then the
+//! moves by some MiB all the time. The time of the hog starts when it holds its goal; until then the
 //! controller waits, but not for ever.
 
+use std::fmt;
+
+use serde::Serialize;
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_numa_memory::ballast::QUANTUM;
 
-use super::{
-    goal::{Goal, Profile},
-    report::{Ending, Reason, Record},
-};
+use super::report::{Ending, Reason, Record};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Goal {
+    #[serde(rename = "take_bytes")]
+    Take(Bytes),
+    /// Hold all but this much.
+    #[serde(rename = "leave_bytes")]
+    Leave(Bytes),
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Take(bytes) => write!(f, "{bytes}"),
+            Self::Leave(bytes) => write!(f, "all but {bytes}"),
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Observation {
@@ -70,7 +88,7 @@ const RETRY_AFTER: Nanoseconds = Nanoseconds(1_000_000_000);
 
 #[derive(Debug)]
 pub(super) struct Controller {
-    profile: Profile,
+    goal: Goal,
     limit: Option<Nanoseconds>,
     wait: Nanoseconds,
     started: Option<Nanoseconds>,
@@ -80,10 +98,14 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    /// Follows `profile` until `limit` if its first amount is held within `wait`.
-    pub(super) fn new(profile: Profile, limit: Option<Nanoseconds>, wait: Nanoseconds) -> Self {
-        let record = Record::new(&profile);
-        Self { profile, limit, wait, started: None, refused_until: Nanoseconds(0), record }
+    /// Keeps to `goal` until `limit`, or without end, if it is reached within `wait`.
+    pub(super) fn new(goal: Goal, limit: Option<Nanoseconds>, wait: Nanoseconds) -> Self {
+        let record = Record::new(goal);
+        Self { goal, limit, wait, started: None, refused_until: Nanoseconds(0), record }
+    }
+
+    pub(super) fn goal(&self) -> Goal {
+        self.goal
     }
 
     pub(super) fn has_started(&self) -> bool {
@@ -94,21 +116,18 @@ impl Controller {
         Nanoseconds(self.started.map_or(0, |started| now.0.saturating_sub(started.0)))
     }
 
-    /// The step of `now` and its goal; `None` when the profile is over.
-    pub(super) fn goal(&self, now: Nanoseconds) -> Option<(usize, Goal)> {
-        self.profile.at(self.elapsed(now), self.limit)
-    }
-
     pub(super) fn next(&mut self, now: Nanoseconds, seen: &Observation, held: Bytes) -> Action {
-        let Some((step, goal)) = self.goal(now) else { return Action::End(Ending::Time) };
+        if self.limit.is_some_and(|limit| self.elapsed(now) >= limit) {
+            return Action::End(Ending::Time);
+        }
         self.record.note_observation(now, seen.available, held);
-        if is_reached(seen, held, goal) {
-            self.record.note_reached(step, now);
+        if is_reached(seen, held, self.goal) {
+            self.record.note_reached(now);
             self.started.get_or_insert(now);
         } else if self.started.is_none() && now >= self.wait {
             return Action::End(Ending::Unreached);
         }
-        match next_action(seen, held, goal) {
+        match next_action(seen, held, self.goal) {
             Action::Take(_) if now < self.refused_until => Action::Rest,
             action => action,
         }
@@ -152,15 +171,12 @@ pub(super) fn next_action(seen: &Observation, held: Bytes, goal: Goal) -> Action
         Goal::Take(wanted) => whole_quanta(wanted.0),
         Goal::Leave(_) => Bytes(u64::MAX),
     };
-    if held > wanted {
-        return Action::GiveBack(Bytes(held.0 - wanted.0), Reason::Goal);
-    }
     let surplus = seen.available.0.saturating_sub(floor.0);
     if seen.stall != Stall::None || surplus < 2 * MARGIN.0 {
         return Action::Rest;
     }
     let takeable = (surplus - MARGIN.0) / QUANTUM.0 * QUANTUM.0;
-    match Bytes(takeable.min(STEP.0).min(wanted.0 - held.0)) {
+    match Bytes(takeable.min(STEP.0).min(wanted.0.saturating_sub(held.0))) {
         Bytes(0) => Action::Rest,
         bytes => Action::Take(bytes),
     }

@@ -1,4 +1,4 @@
-//! Holds memory in segments, so that any amount can be taken and given back to within 2 MiB.
+//! Holds memory, so that any amount can be taken and given back to within 2 MiB.
 //!
 //! What may be locked is locked; the rest is touched again and again, because the kernel moves memory
 //! that is not used to swap. Nothing here asks whether there is room: that is decided before.
@@ -6,10 +6,7 @@
 use std::{collections::BTreeMap, io, thread};
 
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
-use tierfeed_numa_memory::{AllocateError, Ballast, Placement, ballast::QUANTUM};
-
-/// One mapping of the kernel; only the last one is partly full.
-const SEGMENT: Bytes = Bytes::mib(512);
+use tierfeed_numa_memory::{AllocateError, Ballast, Placement};
 
 /// The kernel clears a page when it is first touched, and in a virtual machine the host has to bring it
 /// first, for one processor at a time. So memory fills about in proportion to the threads, up to the write
@@ -19,39 +16,33 @@ const THREADS_MAX: usize = 8;
 /// Memory that is held until it is given back or this is dropped.
 #[derive(Debug)]
 pub(super) struct HeldMemory {
-    locality: Locality,
-    segments: Vec<Ballast>,
+    ballast: Ballast,
     threads: usize,
     lock_refusal: Option<io::Error>,
     placement: Option<Placement>,
-    /// The segment and the offset in it that are touched next.
-    next_touch: (usize, Bytes),
+    next_touch: Bytes,
 }
 
 impl HeldMemory {
-    pub(super) fn new(locality: Locality) -> Self {
+    /// Holds nothing yet, and at most `most` later.
+    pub(super) fn reserve(most: Bytes, locality: Locality) -> Result<Self, AllocateError> {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            locality,
-            segments: Vec::new(),
+        Ok(Self {
+            ballast: Ballast::reserve(most, locality)?,
             threads: cpus.min(THREADS_MAX),
             lock_refusal: None,
             placement: None,
-            next_touch: (0, Bytes(0)),
-        }
-    }
-
-    pub(super) fn locality(&self) -> Locality {
-        self.locality
+            next_touch: Bytes(0),
+        })
     }
 
     /// A multiple of 2 MiB.
     pub(super) fn held(&self) -> Bytes {
-        self.sum(Ballast::held)
+        self.ballast.held()
     }
 
     pub(super) fn locked(&self) -> Bytes {
-        self.sum(Ballast::locked)
+        self.ballast.locked()
     }
 
     pub(super) fn lock_refusal(&self) -> Option<&io::Error> {
@@ -66,49 +57,22 @@ impl HeldMemory {
 
     /// Bytes by node; `None` where the kernel does not tell.
     pub(super) fn nodes(&self) -> Option<BTreeMap<NumaNode, Bytes>> {
-        self.segments.iter().try_fold(BTreeMap::new(), |mut sum, segment| {
-            for (node, bytes) in segment.nodes()? {
-                sum.entry(node).or_insert(Bytes(0)).0 += bytes.0;
-            }
-            Some(sum)
-        })
+        self.ballast.nodes()
     }
 
-    /// Takes `bytes` more, rounded up to whole pieces. Where the kernel gives no more, or not on the node
-    /// asked for, what was taken until then stays held.
+    /// Takes `bytes` more, rounded up to whole pieces; none of them where the kernel gives no more, or
+    /// not on the node asked for.
     pub(super) fn take(&mut self, bytes: Bytes) -> Result<(), AllocateError> {
-        let mut left = bytes.0.div_ceil(QUANTUM.0).saturating_mul(QUANTUM.0);
-        while left > 0 {
-            if self.segments.last().is_none_or(|last| last.free().0 == 0) {
-                self.segments.push(Ballast::reserve(SEGMENT, self.locality)?);
-            }
-            let Some(segment) = self.segments.last_mut() else { break };
-            let piece = left.min(segment.free().0);
-            let grown = segment.grow(Bytes(piece), self.threads);
-            if self.lock_refusal.is_none() {
-                self.lock_refusal = segment.lock().err();
-            }
-            self.segments.retain(|segment| segment.held().0 > 0);
-            self.placement = Some(grown?);
-            left -= piece;
+        self.placement = Some(self.ballast.grow(bytes, self.threads)?);
+        if self.lock_refusal.is_none() {
+            self.lock_refusal = self.ballast.lock().err();
         }
         Ok(())
     }
 
     /// Gives `bytes` back, rounded up to whole pieces, at most all.
-    pub(super) fn give_back(&mut self, bytes: Bytes) {
-        let mut left = bytes.0.div_ceil(QUANTUM.0).saturating_mul(QUANTUM.0);
-        while let Some(last) = self.segments.last_mut() {
-            let piece = left.min(last.held().0);
-            // A segment that cannot be divided any more goes as a whole.
-            if piece == last.held().0 || last.shrink(Bytes(piece)).is_err() {
-                self.segments.pop();
-            }
-            left -= piece;
-            if left == 0 {
-                break;
-            }
-        }
+    pub(super) fn give_back(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.ballast.shrink(bytes)
     }
 
     /// Touches about `bytes` of what is not locked, from where the last call ended, and around.
@@ -116,19 +80,10 @@ impl HeldMemory {
         if self.locked() == self.held() {
             return Ok(());
         }
-        let (index, offset) = self.next_touch;
-        let Some(segment) = self.segments.get(index) else {
-            self.next_touch = (0, Bytes(0));
-            return Ok(());
-        };
-        segment.touch(offset, bytes)?;
-        let end = Bytes(offset.0.saturating_add(bytes.0));
-        self.next_touch = if end < segment.held() { (index, end) } else { (index + 1, Bytes(0)) };
+        self.ballast.touch(self.next_touch, bytes)?;
+        let end = Bytes(self.next_touch.0.saturating_add(bytes.0));
+        self.next_touch = if end < self.held() { end } else { Bytes(0) };
         Ok(())
-    }
-
-    fn sum(&self, of: impl Fn(&Ballast) -> Bytes) -> Bytes {
-        Bytes(self.segments.iter().map(|segment| of(segment).0).sum())
     }
 }
 
@@ -136,21 +91,25 @@ impl HeldMemory {
 mod tests {
     use super::*;
 
+    fn reserved(locality: Locality) -> Result<HeldMemory, AllocateError> {
+        HeldMemory::reserve(Bytes::mib(64), locality)
+    }
+
     #[test]
     fn what_was_taken_is_held_until_it_is_given_back() {
-        let mut memory = HeldMemory::new(Locality::Anywhere);
+        let mut memory = reserved(Locality::Anywhere).unwrap();
         memory.take(Bytes::mib(5)).unwrap();
         memory.take(Bytes::mib(2)).unwrap();
         assert_eq!(memory.held(), Bytes::mib(8));
-        memory.give_back(Bytes::mib(3));
+        memory.give_back(Bytes::mib(3)).unwrap();
         assert_eq!(memory.held(), Bytes::mib(4));
-        memory.give_back(Bytes(u64::MAX));
-        assert_eq!((memory.held(), memory.segments.len()), (Bytes(0), 0));
+        memory.give_back(Bytes(u64::MAX)).unwrap();
+        assert_eq!(memory.held(), Bytes(0));
     }
 
     #[test]
     fn all_of_it_lies_on_some_node() {
-        let mut memory = HeldMemory::new(Locality::Anywhere);
+        let mut memory = reserved(Locality::Anywhere).unwrap();
         memory.take(Bytes::mib(6)).unwrap();
         let nodes = memory.nodes().unwrap();
         assert_eq!(nodes.values().map(|bytes| bytes.0).sum::<u64>(), Bytes::mib(6).0);
@@ -159,7 +118,7 @@ mod tests {
 
     #[test]
     fn all_is_locked_or_the_refusal_is_known() {
-        let mut memory = HeldMemory::new(Locality::Anywhere);
+        let mut memory = reserved(Locality::Anywhere).unwrap();
         memory.take(Bytes::mib(4)).unwrap();
         assert_eq!(memory.lock_refusal().is_none(), memory.locked() == Bytes::mib(4));
         for _ in 0..5 {
@@ -170,9 +129,7 @@ mod tests {
 
     #[test]
     fn a_node_that_is_not_there_gives_nothing() {
-        let mut memory = HeldMemory::new(Locality::Numa(NumaNode(1023)));
-        let refused = memory.take(Bytes::mib(2));
+        let refused = reserved(Locality::Numa(NumaNode(1023)));
         assert!(matches!(refused, Err(AllocateError::AbsentNode { .. })));
-        assert_eq!((memory.held(), memory.placement()), (Bytes(0), None));
     }
 }

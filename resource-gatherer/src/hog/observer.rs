@@ -59,6 +59,10 @@ impl Observer {
         self.total
     }
 
+    pub(super) fn locality(&self) -> Locality {
+        self.locality
+    }
+
     pub(super) fn observe(&mut self, now: Nanoseconds) -> Result<Observation, ReadError> {
         let available = self.watch.read()?;
         let available = match self.locality {

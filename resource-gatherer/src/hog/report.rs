@@ -6,14 +6,12 @@ use std::fmt;
 use serde::Serialize;
 use tierfeed_core::{
     id::NumaNode,
+    tier::Locality,
     units::{Bytes, Nanoseconds, seconds},
 };
 use tierfeed_numa_memory::Placement;
 
-use super::{
-    goal::{Goal, Profile, Step},
-    memory::HeldMemory,
-};
+use super::{control::Goal, memory::HeldMemory};
 use crate::sysroot::{Sysroot, field_bytes, optional};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -24,7 +22,7 @@ pub struct Report {
     pub numa_node: Option<u32>,
     /// Whether that node was read back from the kernel; `None` without a node or memory.
     pub placement_verified: Option<bool>,
-    /// Memory that it left to others in any case, at the last step that ran.
+    /// Memory that it left to others in any case.
     pub floor_bytes: u64,
     /// Seconds from when it held the first amount to the end.
     pub held_for_s: f64,
@@ -44,13 +42,13 @@ pub struct Report {
     pub ended_by: Ending,
 }
 
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
-    pub requested: Vec<Requested>,
-    /// Seconds from the start until it held the first amount; `None` if it never did.
+    pub requested: Goal,
+    /// Seconds from the start until it held that; `None` if it never did.
     pub held_after_s: Option<f64>,
     pub held_bytes_max: u64,
-    /// The least that others could take since the first amount was held.
+    /// The least that others could take since then.
     pub available_bytes_min: Option<u64>,
     /// The most that others could take since then.
     pub available_bytes_max: Option<u64>,
@@ -63,16 +61,6 @@ pub struct Record {
     point_every: Nanoseconds,
     #[serde(skip)]
     next_point: Nanoseconds,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Requested {
-    #[serde(flatten)]
-    pub goal: Goal,
-    /// `None` has no end.
-    pub lasts_s: Option<f64>,
-    /// When it was held first, in seconds since the start; `None` if never.
-    pub reached_at_s: Option<f64>,
 }
 
 /// Memory that was given back for one reason, all times together.
@@ -114,8 +102,6 @@ pub enum Reason {
     /// Others took memory, and the floor must stay.
     OthersGrew,
     Pressure,
-    /// The goal is lower than what is held.
-    Goal,
     /// The hog gives everything back at its end.
     End,
 }
@@ -136,7 +122,6 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::OthersGrew => "others took memory",
             Self::Pressure => "others wait for memory",
-            Self::Goal => "less is to be held now",
             Self::End => "the hog ends",
         })
     }
@@ -150,12 +135,17 @@ const POINT_EVERY: Nanoseconds = Nanoseconds(200_000_000);
 
 impl Report {
     /// The report of a hog that still holds `memory`; the caller adds what others can take, and the floor.
-    pub(super) fn new(record: Record, memory: &HeldMemory, ending: Ending) -> Self {
+    pub(super) fn new(
+        record: Record,
+        memory: &HeldMemory,
+        locality: Locality,
+        ending: Ending,
+    ) -> Self {
         let (held, locked) = (memory.held(), memory.locked());
         let status = optional(&Sysroot::live().join("proc/self/status"));
         Self {
             record,
-            numa_node: memory.locality().node().map(|node| node.0),
+            numa_node: locality.node().map(|node| node.0),
             placement_verified: match memory.placement() {
                 None | Some(Placement::Anywhere) => None,
                 Some(Placement::Verified { .. }) => Some(true),
@@ -178,9 +168,19 @@ impl Report {
 }
 
 impl Record {
-    pub(super) fn new(profile: &Profile) -> Self {
-        let requested = profile.steps().iter().map(requested).collect();
-        Self { requested, point_every: POINT_EVERY, ..Self::default() }
+    pub(super) fn new(requested: Goal) -> Self {
+        Self {
+            requested,
+            held_after_s: None,
+            held_bytes_max: 0,
+            available_bytes_min: None,
+            available_bytes_max: None,
+            given_back: Vec::new(),
+            refusal: None,
+            timeline: Vec::new(),
+            point_every: POINT_EVERY,
+            next_point: Nanoseconds(0),
+        }
     }
 
     pub(super) fn note_observation(&mut self, now: Nanoseconds, available: Bytes, held: Bytes) {
@@ -215,9 +215,8 @@ impl Record {
         });
     }
 
-    pub(super) fn note_reached(&mut self, step: usize, now: Nanoseconds) {
+    pub(super) fn note_reached(&mut self, now: Nanoseconds) {
         self.held_after_s.get_or_insert(seconds(now));
-        self.requested[step].reached_at_s.get_or_insert(seconds(now));
     }
 
     pub(super) fn note_given_back(&mut self, now: Nanoseconds, bytes: Bytes, reason: Reason) {
@@ -243,16 +242,12 @@ fn on_node((node, bytes): (NumaNode, Bytes)) -> OnNode {
     OnNode { numa_node: node.0, held_bytes: bytes.0 }
 }
 
-fn requested(step: &Step) -> Requested {
-    Requested { goal: step.goal, lasts_s: step.lasts.map(seconds), reached_at_s: None }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn record() -> Record {
-        Record::new(&Profile::constant(Goal::Take(Bytes(80))))
+        Record::new(Goal::Take(Bytes(80)))
     }
 
     #[test]
@@ -278,7 +273,7 @@ mod tests {
         let mut record = record();
         record.note_observation(Nanoseconds(0), Bytes(90), Bytes(0));
         assert_eq!(record.available_bytes_min, None);
-        record.note_reached(0, Nanoseconds(1));
+        record.note_reached(Nanoseconds(1));
         for available in [12, 10, 11] {
             record.note_observation(Nanoseconds(2), Bytes(available), Bytes(80));
         }
