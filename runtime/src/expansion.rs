@@ -70,10 +70,10 @@ impl Expansion {
         let (policy, weights) = match mode {
             Mode::PreferredMany => ("preferred-many", Vec::new()),
             Mode::WeightedInterleave => {
-                let known = inventory.placement.weighted_interleave.as_ref();
+                let known = inventory.placement.interleave_weights.as_ref();
                 let known = known.ok_or(ExpansionError::NoWeights)?;
                 let is_ours = |node: u32| main_memory.contains(&node) || cxl_memory.contains(&node);
-                let weights = known.weights.iter().filter(|weight| is_ours(weight.node));
+                let weights = known.iter().filter(|weight| is_ours(weight.node));
                 let weights = weights.map(|weight| (weight.node, weight.pages)).collect();
                 ("weighted-interleave", weights)
             }
@@ -122,11 +122,7 @@ impl From<Expansion> for ExpansionEntry {
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_resource_gatherer::inventory::{
-        Node,
-        node::MemoryKind,
-        placement::{Weight, WeightedInterleave},
-    };
+    use tierfeed_resource_gatherer::inventory::{Node, node::MemoryKind, placement::Weight};
 
     use super::*;
 
@@ -153,7 +149,7 @@ mod tests {
         assert!(matches!(error, ExpansionError::NoWeights));
         let weights = [(0, 5), (1, 5), (2, 2), (9, 1)];
         let weights = weights.map(|(node, pages)| Weight { node, pages }).to_vec();
-        host.placement.weighted_interleave = Some(WeightedInterleave { automatic: None, weights });
+        host.placement.interleave_weights = Some(weights);
         let expansion = Expansion::plan(Mode::WeightedInterleave, &host, &[]).unwrap();
         assert_eq!(expansion.weights, [(0, 5), (1, 5), (2, 2)]);
         assert_eq!(expansion.advice(), None);
@@ -193,7 +189,7 @@ mod tests {
     fn equal_weights_are_worth_a_word() {
         let mut host = host(&[DRAM, CXL]);
         let weights = [0, 1].map(|node| Weight { node, pages: 1 }).to_vec();
-        host.placement.weighted_interleave = Some(WeightedInterleave { automatic: None, weights });
+        host.placement.interleave_weights = Some(weights);
         let weighted = Expansion::plan(Mode::WeightedInterleave, &host, &[]).unwrap();
         assert!(weighted.advice().unwrap().contains("weighted_interleave/nodeN"));
         assert_eq!(Expansion::plan(Mode::PreferredMany, &host, &[]).unwrap().advice(), None);

@@ -13,7 +13,8 @@ pub struct Placement {
     pub demotion: Option<bool>,
     /// Whether pages are moved towards the CPUs that use them.
     pub balancing: Option<Balancing>,
-    pub weighted_interleave: Option<WeightedInterleave>,
+    /// Of the weighted interleave; node by node, ascending. A node may be listed that is not online.
+    pub interleave_weights: Option<Vec<Weight>>,
 }
 
 /// The value of `/proc/sys/kernel/numa_balancing`; its two bits are independent.
@@ -28,15 +29,6 @@ pub enum Balancing {
     NodesAndTiers,
 }
 
-/// The weights of nodes, in pages per round.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct WeightedInterleave {
-    /// Whether the kernel takes the weights from rated bandwidths; `None` on kernels before 6.16.
-    pub automatic: Option<bool>,
-    /// Node by node, ascending; a node may be listed that is not online.
-    pub weights: Vec<Weight>,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weight {
     pub node: u32,
@@ -48,15 +40,11 @@ pub(crate) fn read(sysroot: Sysroot<'_>) -> Result<Placement, ReadError> {
     let demotion = sysroot.join("sys/kernel/mm/numa/demotion_enabled");
     let balancing = sysroot.join("proc/sys/kernel/numa_balancing");
     Ok(Placement {
-        demotion: parsed(&demotion, SWITCH, switch)?,
+        demotion: parsed(&demotion, "true or false", switch)?,
         balancing: parsed(&balancing, "a number from 0 to 3", mode)?,
-        weighted_interleave: interleave(
-            &sysroot.join("sys/kernel/mm/mempolicy/weighted_interleave"),
-        )?,
+        interleave_weights: weights(&sysroot.join("sys/kernel/mm/mempolicy/weighted_interleave"))?,
     })
 }
-
-const SWITCH: &str = "true or false";
 
 fn switch(text: &str) -> Option<bool> {
     match text {
@@ -76,15 +64,10 @@ fn mode(text: &str) -> Option<Balancing> {
     }
 }
 
-/// Kernels built by a C23 compiler name the file `__auto_type`: the macro `auto` got into the name.
-fn interleave(directory: &Path) -> Result<Option<WeightedInterleave>, ReadError> {
+fn weights(directory: &Path) -> Result<Option<Vec<Weight>>, ReadError> {
     if !directory.is_dir() {
         return Ok(None);
     }
-    let automatic = match parsed(&directory.join("auto"), SWITCH, switch)? {
-        None => parsed(&directory.join("__auto_type"), SWITCH, switch)?,
-        found => found,
-    };
     let mut weights = Vec::new();
     for node in numbered_entries(directory, "node") {
         let path = directory.join(format!("node{node}"));
@@ -93,5 +76,5 @@ fn interleave(directory: &Path) -> Result<Option<WeightedInterleave>, ReadError>
             weights.push(Weight { node, pages });
         }
     }
-    Ok(Some(WeightedInterleave { automatic, weights }))
+    Ok(Some(weights))
 }

@@ -52,7 +52,6 @@ fn without_hmat_the_column_of_distances_finds_the_socket_of_a_cxl_node() {
         [Some(50), Some(50), Some(60), Some(60)]
     );
     assert_eq!(inventory.best_initiator(cxl).unwrap().id, 0);
-    assert_eq!(inventory.kernel_tiers.len(), 1, "the kernel sees one tier");
     assert_eq!(inventory.last_level_cache_bytes(node(&inventory, 0)), 2 * (16 << 20));
 }
 
@@ -85,22 +84,9 @@ fn rated_values_of_0_are_unknown_and_access1_still_wins() {
 }
 
 #[test]
-fn both_spellings_of_the_kernel_are_read() {
-    let weights = |name: &str| machine(name).placement.weighted_interleave.unwrap();
-    assert_eq!(weights("asymmetric").automatic, Some(true), "auto");
-    assert_eq!(weights("node-that-hides-memory").automatic, Some(true), "__auto_type");
-    assert_eq!(weights("qemu-hmat").automatic, None, "Linux 6.12 has neither");
-    assert_eq!(weights("asymmetric").weights[2], Weight { node: 2, pages: 1 });
-    let tiers = |name: &str| {
-        machine(name).kernel_tiers.into_iter().map(|it| (it.number, it.nodes)).collect::<Vec<_>>()
-    };
-    assert_eq!(tiers("asymmetric"), [(4, vec![0, 1]), (22, vec![2])], "nodes");
-    assert_eq!(tiers("qemu-hmat"), [(4, vec![0, 1]), (54, vec![2])], "nodelist");
-}
-
-#[test]
-fn demotion_and_balancing_are_told() {
+fn demotion_balancing_and_weights_are_told() {
     let placement = machine("asymmetric").placement;
+    assert_eq!(placement.interleave_weights.unwrap()[2], Weight { node: 2, pages: 1 });
     assert_eq!(placement.demotion, Some(true));
     assert_eq!(placement.balancing, Some(Balancing::NodesAndTiers));
     let placement = machine("node-that-hides-memory").placement;
@@ -202,7 +188,6 @@ fn a_rating_may_name_no_initiator_and_numbers_of_nodes_may_have_holes() {
     assert_eq!(rated.read_bytes_per_s, Some(16_000 << 20));
     assert_eq!(rated.initiators, [0_u32; 0]);
     assert_eq!(inventory.best_initiator(node(&inventory, 3)).unwrap().id, 0);
-    assert_eq!(inventory.kernel_tiers[1].number, 4008);
     assert_eq!(node(&machine("qemu-cxl"), 2).rated, None, "without generic port no rating");
 }
 
