@@ -104,8 +104,6 @@ memory() {
       files "$directory/$class/initiators"/*_latency "$directory/$class/initiators"/*_bandwidth
     done
   done
-  tiers="$root/sys/devices/virtual/memory_tiering"
-  files "$tiers"/memory_tier*/nodelist "$tiers"/memory_tier*/nodes
   files "$root"/sys/kernel/mm/mempolicy/weighted_interleave/* "$root/sys/kernel/mm/numa/demotion_enabled"
 }
 

@@ -13,7 +13,7 @@ pub(crate) use self::estimate::{tenths, whole};
 pub use self::{
     memory::{Bandwidth, LoadedLatency, LoadedPoint, Pair, Traffic},
     object_store::{ObjectStore, Throughput},
-    relation::{Comparison, Skipped, Source, Transfer, View},
+    relation::{Comparison, Skipped, Transfer, View},
     storage::{Access, Engine, Percentiles, RandomAccess, Storage},
 };
 

@@ -18,7 +18,6 @@ pub mod dax;
 pub(crate) mod gpu_memory;
 #[cfg(feature = "hwloc")]
 mod hwloc;
-pub mod kernel_tiers;
 pub mod meminfo;
 pub mod mount;
 pub mod node;
@@ -34,8 +33,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::number_list::parse as numbers;
 pub use self::{
     allowed::Allowed, attributes::Rated, boot::Boot, cache::Cache, cgroup::CgroupMemory, cxl::Cxl,
-    dax::DaxDevice, kernel_tiers::KernelTier, meminfo::Memory, mount::Mount, node::Node,
-    placement::Placement, processor::Processor,
+    dax::DaxDevice, meminfo::Memory, mount::Mount, node::Node, placement::Placement,
+    processor::Processor,
 };
 use crate::sysroot::{ReadError, Sysroot, optional};
 
@@ -54,7 +53,6 @@ pub struct Inventory {
     pub cxl: Cxl,
     /// By name.
     pub dax: Vec<DaxDevice>,
-    pub kernel_tiers: Vec<KernelTier>,
     pub placement: Placement,
     pub mounts: Vec<Mount>,
     pub allowed: Allowed,
@@ -88,7 +86,6 @@ impl Inventory {
             caches: cache::read_all(sysroot),
             cxl: cxl::read(sysroot, &dax)?,
             dax,
-            kernel_tiers: kernel_tiers::read_all(sysroot)?,
             placement: placement::read(sysroot)?,
             allowed: allowed::read(sysroot, &mounts)?,
             cgroup: cgroup::read(sysroot, &mounts)?,
@@ -128,13 +125,18 @@ impl Inventory {
         )
     }
 
+    /// The sizes of the last-level caches of the CPUs of `node`.
+    pub(crate) fn last_level_caches(&self, node: &Node) -> impl Iterator<Item = u64> {
+        let is_local = |cache: &&Cache| cache.cpus.iter().any(|cpu| node.cpus.contains(cpu));
+        let local = self.caches.iter().filter(is_local);
+        let level = local.clone().map(|cache| cache.level).max();
+        local.filter(move |cache| Some(cache.level) == level).map(|cache| cache.size_bytes)
+    }
+
     /// The sum of the last-level caches of the CPUs of `node`.
     #[must_use]
     pub fn last_level_cache_bytes(&self, node: &Node) -> u64 {
-        let local = |cache: &&Cache| cache.cpus.iter().any(|cpu| node.cpus.contains(cpu));
-        let level = self.caches.iter().filter(local).map(|cache| cache.level).max();
-        let last = self.caches.iter().filter(local).filter(|cache| Some(cache.level) == level);
-        last.map(|cache| cache.size_bytes).fold(0, u64::saturating_add)
+        self.last_level_caches(node).fold(0, u64::saturating_add)
     }
 }
 

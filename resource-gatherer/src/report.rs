@@ -23,8 +23,7 @@ pub use self::{
 };
 pub use crate::figures::{
     Access, Bandwidth, Comparison, Engine, Figures, LoadedLatency, LoadedPoint, ObjectStore, Pair,
-    Percentiles, Quality, RandomAccess, Skipped, Source, Storage, Throughput, Traffic, Transfer,
-    View,
+    Percentiles, Quality, RandomAccess, Skipped, Storage, Throughput, Traffic, Transfer, View,
 };
 use crate::{
     classify::{Classification, MemoryClass, Profile},

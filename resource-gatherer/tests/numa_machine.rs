@@ -94,15 +94,6 @@ fn distances_are_those_of_the_firmware() {
 }
 
 #[test]
-fn the_kernel_puts_the_far_node_into_a_slower_tier() {
-    let topology = Topology::here();
-    let tiers = inventory().kernel_tiers;
-    let [near, far] = &tiers[..] else { panic!("{tiers:?}") };
-    assert_eq!((&near.nodes[..], &far.nodes[..]), (&[0, 1][..], &[topology.far()][..]));
-    assert!(near.number < far.number);
-}
-
-#[test]
 fn the_cxl_device_is_found_with_its_region_its_dax_device_and_its_node() {
     let topology = Topology::here();
     let Inventory { cxl, dax, .. } = inventory();

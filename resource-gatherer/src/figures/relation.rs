@@ -28,25 +28,16 @@ pub struct View {
     pub tiers: Vec<Vec<u32>>,
 }
 
+/// What the firmware states (HMAT) beside what was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     pub node: u32,
-    pub source: Source,
-    /// The key of the compared figure: `idle_latency_ns`, `read_bytes_per_s`, `memory_tier`.
+    /// The key of the compared figure, such as `idle_latency_ns`.
     pub figure: String,
     pub stated: f64,
-    /// A measured value, or one that follows from measured values.
     pub measured: f64,
     /// Whether the two differ so much that one of them misleads.
     pub differs: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Source {
-    Hmat,
-    /// The kernel, by the tiers that it made.
-    KernelTier,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -134,19 +134,6 @@ fn nodes_are_found_where_online_is_missing() {
 }
 
 #[test]
-fn the_files_of_kernel_tiers_have_two_names() {
-    let machine = FakeSysroot::cxl_node();
-    let tiers = "sys/devices/virtual/memory_tiering";
-    machine.write(&format!("{tiers}/memory_tier45/nodes"), "2\n");
-    machine.write(&format!("{tiers}/memory_tier4/nodelist"), "0-1\n");
-    machine.write(&format!("{tiers}/power/control"), "auto\n");
-    assert_eq!(
-        read(&machine).kernel_tiers,
-        [KernelTier { number: 4, nodes: vec![0, 1] }, KernelTier { number: 45, nodes: vec![2] },]
-    );
-}
-
-#[test]
 fn a_dax_device_tells_what_a_cpu_less_node_is() {
     let kind = |place: &str| {
         let machine = FakeSysroot::cxl_node();

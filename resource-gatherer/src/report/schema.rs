@@ -86,7 +86,7 @@ mod tests {
         refuses("/object_stores/0/throughput/0/requests", json!(0));
         refuses("/transfers/0/threads", json!(0));
         refuses("/views/0/tiers/0", json!([]));
-        refuses("/comparisons/0/source", json!("rumour"));
+        refuses("/comparisons/0/figure", json!("rumour"));
         refuses("/skipped/0", json!("something"));
         refuses("/inventory/nodes", json!([]));
     }

@@ -10,7 +10,7 @@ mod tests;
 
 use std::array;
 
-use super::{Access, Basis, Comparison, Figures, ObjectStore, Report, Source, Throughput, Tier};
+use super::{Access, Basis, Comparison, Figures, ObjectStore, Report, Throughput, Tier};
 
 /// The width that everything fits in, but for paths and names that are longer themselves.
 pub const COLUMNS: usize = 100;
@@ -167,25 +167,16 @@ fn remarks(report: &Report) -> Vec<String> {
 }
 
 fn difference(comparison: &Comparison) -> String {
-    let Comparison { node, figure, stated, measured, source, .. } = comparison;
-    let who = match source {
-        Source::Hmat => "the firmware states",
-        Source::KernelTier => "the kernel made",
-    };
+    let Comparison { node, figure, stated, measured, .. } = comparison;
     let rate = |value: f64| format!("{} GB/s", figure::digits(value / 1e9));
     let (what, stated, measured) = match figure.as_str() {
-        "memory_tier" => {
-            return format!(
-                "NUMA node {node}: {who} memory_tier{stated:.0}, the figures make memory_tier{measured:.0}"
-            );
-        }
         "idle_latency_ns" => {
             ("latency", figure::time(Some(*stated)), figure::time(Some(*measured)))
         }
         "read_bytes_per_s" => ("reads", rate(*stated), rate(*measured)),
         _ => ("writes", rate(*stated), rate(*measured)),
     };
-    format!("NUMA node {node}: {who} {stated} of {what}, measured {measured}")
+    format!("NUMA node {node}: the firmware states {stated} of {what}, measured {measured}")
 }
 
 fn section(style: Style, name: &str, texts: &[String]) -> Option<String> {

@@ -2,8 +2,8 @@
 
 use super::{machine::Machine, *};
 use crate::{
-    figures::{Pair, Source, Traffic, whole},
-    inventory::{KernelTier, Rated},
+    figures::{Pair, Traffic, whole},
+    inventory::Rated,
 };
 
 pub(super) fn host_tiers(
@@ -108,55 +108,28 @@ fn rated(latency_ns: u64, gb_per_s: u64) -> Rated {
 }
 
 /// Stated value, measured value, and whether they differ, for one figure of a node.
-fn said(machine: &Machine, source: Source, figure: &str, node: u32) -> Option<(f64, f64, bool)> {
+fn said(machine: &Machine, figure: &str, node: u32) -> Option<(f64, f64, bool)> {
     let all = comparisons(&machine.inventory, &machine.pairs());
-    let of = |it: &&crate::figures::Comparison| {
-        it.source == source && it.figure == figure && it.node == node
-    };
-    all.iter().find(of).map(|it| (it.stated, it.measured, it.differs))
+    all.iter()
+        .find(|it| it.figure == figure && it.node == node)
+        .map(|it| (it.stated, it.measured, it.differs))
 }
 
 #[test]
 fn ratings_that_are_off_by_more_than_a_quarter_are_warned_of() {
     let mut machine = Machine::azure();
     machine.inventory.nodes[2].rated = Some(rated(250, 64));
-    let latency = said(&machine, Source::Hmat, "idle_latency_ns", 2);
+    let latency = said(&machine, "idle_latency_ns", 2);
     assert_eq!(latency, Some((250.0, 265.7, false)));
-    let (_, measured, differs) = said(&machine, Source::Hmat, "read_bytes_per_s", 2).unwrap();
+    let (_, measured, differs) = said(&machine, "read_bytes_per_s", 2).unwrap();
     assert_eq!((measured, differs), (31.3e9, true));
-    assert_eq!(said(&machine, Source::Hmat, "idle_latency_ns", 0), None);
-}
-
-#[test]
-fn a_kernel_that_put_cxl_beside_dram_is_warned_of() {
-    let mut machine = Machine::azure();
-    machine.inventory.kernel_tiers = vec![KernelTier { number: 4, nodes: vec![0, 1, 2] }];
-    // 576 x 265.7/130.2 x 79.8/31.3 in whole numbers, cut into chunks of 128.
-    assert_eq!(said(&machine, Source::KernelTier, "memory_tier", 2), Some((4.0, 23.0, true)));
-    assert_eq!(said(&machine, Source::KernelTier, "memory_tier", 0), Some((4.0, 4.0, false)));
-    machine.inventory.kernel_tiers[0].number = 45;
-    let slower = said(&machine, Source::KernelTier, "memory_tier", 2);
-    assert_eq!(slower, Some((45.0, 23.0, true)), "a tier that is too slow misleads too");
-    machine.inventory.kernel_tiers[0].number = 22;
-    let (stated, measured, differs) = said(&machine, Source::KernelTier, "memory_tier", 2).unwrap();
-    assert_eq!((stated, measured, differs), (22.0, 23.0, false), "the next chunk is near enough");
-}
-
-#[test]
-fn the_tier_that_the_ratings_make_stands_beside_the_one_that_the_figures_make() {
-    let mut machine = Machine::hmat();
-    for (node, rate) in [(0, (100, 80)), (1, (100, 80)), (2, (300, 20))] {
-        machine.inventory.nodes[node].rated = Some(rated(rate.0, rate.1));
-    }
-    assert_eq!(said(&machine, Source::Hmat, "memory_tier", 2), Some((54.0, 54.0, false)));
-    machine.inventory.nodes[2].rated = Some(rated(100, 80));
-    assert_eq!(said(&machine, Source::Hmat, "memory_tier", 2), Some((4.0, 54.0, true)));
+    assert_eq!(said(&machine, "idle_latency_ns", 0), None);
 }
 
 #[test]
 fn nothing_is_compared_with_what_was_not_measured() {
     let mut machine = Machine::huawei();
-    machine.inventory.kernel_tiers = vec![KernelTier { number: 4, nodes: vec![0, 1, 2] }];
+    machine.inventory.nodes[2].rated = Some(rated(250, 64));
     let all = comparisons(&machine.inventory, &machine.pairs()[..1]);
     assert!(all.is_empty(), "{all:?}");
 }
