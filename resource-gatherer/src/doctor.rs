@@ -21,10 +21,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
+use tierfeed_file_io::Unavailable;
 pub use tierfeed_numa_memory::policy_probe::Call;
 
 pub use self::{
-    attempts::{Attempt, Rings},
+    attempts::Attempt,
     cold::ColdFiles,
     directories::{Directory, SocketFolder},
     limits::Limit,
@@ -44,7 +45,8 @@ pub struct Facts {
     pub calls: BTreeMap<Call, Attempt>,
     pub memfd: Attempt,
     pub pidfd: Attempt,
-    pub rings: Rings,
+    /// `None` if they were not tried.
+    pub rings: Option<Result<(), Unavailable>>,
     pub locked_memory: Limit,
     pub open_files: Limit,
     /// The chosen word of `transparent_hugepage/enabled`.

@@ -4,7 +4,7 @@
 //! `io_uring` is denied more often than it is missing: container runtimes filter the system call
 //! (containerd since 1.7, Docker since 25), and administrators disable it by `sysctl`.
 
-use std::{fs, io};
+use std::fs;
 
 use rustix::io::Errno;
 
@@ -28,7 +28,7 @@ impl Engine {
 }
 
 /// Why this process has no `io_uring`.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
     /// The kernel was built without it, is older than Linux 5.1, or a filter answers like such a
@@ -61,7 +61,7 @@ pub enum Unavailable {
     TooOld,
     /// The ring could not be set up for another reason.
     #[error("cannot set up a ring: {0}")]
-    Setup(#[source] io::Error),
+    Setup(#[source] Errno),
 }
 
 /// Sets up a small ring and queries its operations.
@@ -73,7 +73,9 @@ pub fn io_uring_available() -> Result<(), Unavailable> {
     match ring::has_operations() {
         Ok(true) => Ok(()),
         Ok(false) => Err(Unavailable::TooOld),
-        Err(error) => Err(reason(error, disabled_value())),
+        Err(error) => {
+            Err(reason(Errno::from_io_error(&error).unwrap_or(Errno::IO), disabled_value()))
+        }
     }
 }
 
@@ -82,14 +84,12 @@ fn disabled_value() -> Option<u32> {
     fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()?.trim().parse().ok()
 }
 
-fn reason(error: io::Error, disabled: Option<u32>) -> Unavailable {
-    match (Errno::from_io_error(&error), disabled) {
-        (Some(Errno::NOSYS), _) => Unavailable::NotInKernel,
-        (Some(Errno::PERM | Errno::ACCESS), Some(value)) if value > 0 => {
-            Unavailable::Disabled { value }
-        }
-        (Some(Errno::PERM | Errno::ACCESS), _) => Unavailable::Filtered,
-        (Some(Errno::NOMEM), _) => Unavailable::LockedMemory,
+fn reason(error: Errno, disabled: Option<u32>) -> Unavailable {
+    match (error, disabled) {
+        (Errno::NOSYS, _) => Unavailable::NotInKernel,
+        (Errno::PERM | Errno::ACCESS, Some(value)) if value > 0 => Unavailable::Disabled { value },
+        (Errno::PERM | Errno::ACCESS, _) => Unavailable::Filtered,
+        (Errno::NOMEM, _) => Unavailable::LockedMemory,
         _ => Unavailable::Setup(error),
     }
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     fn check(errno: Errno, disabled: Option<u32>, expected: &str) {
-        let message = reason(errno.into(), disabled).to_string();
+        let message = reason(errno, disabled).to_string();
         assert!(message.contains(expected), "{message}");
     }
 

@@ -24,7 +24,6 @@ pub mod failpoint;
 pub mod interleave;
 pub mod kernels;
 pub mod lanes;
-#[expect(unsafe_code, reason = "system calls that no crate wraps")]
 pub mod policy_probe;
 
 mod anonymous;

@@ -4,18 +4,15 @@
 //! works. A trial leaves nothing behind: the policy belongs to one page that is never touched and
 //! is unmapped at once.
 
-use std::{io, ptr};
+use std::io;
 
 use memmap2::{MmapOptions, MmapRaw};
 use tierfeed_units::NumaNode;
 
 use crate::{
     placement,
-    policy::{self, MPOL_PREFERRED_MANY},
+    policy::{self, MPOL_PREFERRED_MANY, MPOL_WEIGHTED_INTERLEAVE},
 };
-
-/// `MPOL_WEIGHTED_INTERLEAVE` of `linux/mempolicy.h`, Linux 6.9.
-const MPOL_WEIGHTED_INTERLEAVE: libc::c_int = 6;
 
 /// A system call, or a mode of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,20 +25,17 @@ pub enum Call {
     PreferredMany,
     /// `mbind` with `MPOL_WEIGHTED_INTERLEAVE`, Linux 6.9.
     WeightedInterleave,
-    /// The system call `set_mempolicy_home_node`, Linux 5.17.
-    HomeNode,
     /// The query form of `move_pages`.
     MovePages,
 }
 
 impl Call {
     /// All calls that can be tried.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 5] = [
         Self::GetMempolicy,
         Self::Mbind,
         Self::PreferredMany,
         Self::WeightedInterleave,
-        Self::HomeNode,
         Self::MovePages,
     ];
 }
@@ -56,46 +50,12 @@ pub fn attempt(call: Call, node: NumaNode) -> io::Result<()> {
     let page = MmapOptions::new().len(placement::page_bytes()).map_anon()?;
     let page = MmapRaw::from(page);
     match call {
-        Call::GetMempolicy => get_mempolicy(),
+        Call::GetMempolicy => policy::of_thread().map(drop),
         Call::Mbind => policy::mbind(&page, node, libc::MPOL_BIND),
         Call::PreferredMany => policy::mbind(&page, node, MPOL_PREFERRED_MANY),
         Call::WeightedInterleave => policy::mbind(&page, node, MPOL_WEIGHTED_INTERLEAVE),
-        Call::HomeNode => {
-            policy::mbind(&page, node, libc::MPOL_BIND)?;
-            set_home_node(&page, node)
-        }
-        Call::MovePages => policy::nodes_of(&[page.as_ptr().cast()]).map(|_| ()),
+        Call::MovePages => policy::nodes_of(&[page.as_ptr().cast()]).map(drop),
     }
-}
-
-fn get_mempolicy() -> io::Result<()> {
-    let mut mode: libc::c_int = 0;
-    let none = ptr::null::<libc::c_void>();
-    let (maxnode, flags): (libc::c_ulong, libc::c_ulong) = (0, 0);
-    // SAFETY:
-    // - `mode` is valid for writes of one `int` and outlives the call.
-    // - Without a mask and an address nothing else is read or written.
-    let status = unsafe {
-        libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, none, maxnode, none, flags)
-    };
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-fn set_home_node(page: &MmapRaw, node: NumaNode) -> io::Result<()> {
-    let flags: libc::c_ulong = 0;
-    // SAFETY:
-    // - The range is one live mapping: `page` owns it and is borrowed through the call.
-    // - The call changes where pages will lie, never what they hold.
-    let status = unsafe {
-        libc::syscall(
-            libc::SYS_set_mempolicy_home_node,
-            page.as_mut_ptr(),
-            page.len(),
-            libc::c_ulong::from(node.0),
-            flags,
-        )
-    };
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

@@ -22,29 +22,12 @@ pub enum Attempt {
     Refused(i32),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Rings {
-    #[default]
-    Untried,
-    Usable,
-    /// Built without them, or before Linux 5.1.
-    NotInKernel,
-    /// Turned off by `kernel.io_uring_disabled`, which has this value.
-    Disabled(u32),
-    Filtered,
-    /// Too little memory may be locked.
-    LockedMemory,
-    /// They lack operations of Linux 5.6.
-    TooOld,
-    Failed(String),
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Tried {
     pub(super) calls: BTreeMap<Call, Attempt>,
     pub(super) memfd: Attempt,
     pub(super) pidfd: Attempt,
-    pub(super) rings: Rings,
+    pub(super) rings: Option<Result<(), Unavailable>>,
 }
 
 impl Attempt {
@@ -103,22 +86,10 @@ impl Tried {
             calls: Call::ALL.into_iter().map(attempt).collect(),
             memfd: memfd.into(),
             pidfd: pidfd.into(),
-            rings: rings(io_uring_available()),
+            rings: Some(io_uring_available()),
         }
     }
 }
 
 /// `MFD_NOEXEC_SEAL` of `linux/memfd.h`.
 const MFD_NOEXEC_SEAL: u32 = 8;
-
-fn rings(found: Result<(), Unavailable>) -> Rings {
-    match found {
-        Ok(()) => Rings::Usable,
-        Err(Unavailable::NotInKernel) => Rings::NotInKernel,
-        Err(Unavailable::Disabled { value }) => Rings::Disabled(value),
-        Err(Unavailable::Filtered) => Rings::Filtered,
-        Err(Unavailable::LockedMemory) => Rings::LockedMemory,
-        Err(Unavailable::TooOld) => Rings::TooOld,
-        Err(other) => Rings::Failed(other.to_string()),
-    }
-}

@@ -1,6 +1,8 @@
 //! Judges the system calls that this process may make.
 
-use super::{Attempt, Call, Facts, Finding, FixPlace, Rings};
+use tierfeed_file_io::Unavailable;
+
+use super::{Attempt, Call, Facts, Finding, FixPlace};
 
 /// `CAP_SYS_NICE` of `linux/capability.h`.
 const SYS_NICE: u32 = 23;
@@ -24,12 +26,6 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
             newer_mode("weighted interleave", Call::WeightedInterleave),
             "Linux 6.9 (MPOL_WEIGHTED_INTERLEAVE)",
             "nothing is lost in tierfeed; other programs cannot spread pages by bandwidth",
-            let_policies_through,
-        ),
-        since(
-            newer_mode("home node of a policy", Call::HomeNode),
-            "Linux 5.17 (set_mempolicy_home_node)",
-            "memory that spills from a full node may go to any other, not to the nearest",
             let_policies_through,
         ),
         rings(facts),
@@ -127,22 +123,22 @@ fn rings(facts: &Facts) -> Finding {
     let lost = |found: &str| {
         finding(found).degraded("files are read and written by threads, one per operation")
     };
-    match &facts.rings {
-        Rings::Usable => finding("works"),
-        Rings::Untried => finding("not tried"),
-        Rings::NotInKernel => lost("not in this kernel").fix(FixPlace::Host, NEWER),
-        Rings::TooOld => lost("lacks operations of Linux 5.6").fix(FixPlace::Host, NEWER),
-        Rings::Disabled(value) => lost(&format!("kernel.io_uring_disabled is {value}"))
+    let Some(usable) = &facts.rings else { return finding("not tried") };
+    let Err(reason) = usable else { return finding("works") };
+    match reason {
+        Unavailable::NotInKernel => lost("not in this kernel").fix(FixPlace::Host, NEWER),
+        Unavailable::TooOld => lost("lacks operations of Linux 5.6").fix(FixPlace::Host, NEWER),
+        Unavailable::Disabled { value } => lost(&format!("kernel.io_uring_disabled is {value}"))
             .fix(FixPlace::Host, "sysctl -w kernel.io_uring_disabled=0"),
-        Rings::Filtered => lost("io_uring_setup is refused by a seccomp filter")
+        Unavailable::Filtered => lost("io_uring_setup is refused by a seccomp filter")
             .fix(FixPlace::Container, "--security-opt seccomp=PROFILE.json that allows io_uring_setup, io_uring_enter, io_uring_register")
             .fix(FixPlace::Kubernetes, "securityContext: { seccompProfile: { type: Localhost, localhostProfile: PROFILE.json } }")
             .fix(FixPlace::Systemd, "SystemCallFilter=io_uring_setup io_uring_enter io_uring_register"),
-        Rings::LockedMemory => lost("a ring does not fit into the memory that may be locked")
+        Unavailable::LockedMemory => lost("a ring does not fit into the memory that may be locked")
             .fix(FixPlace::Shell, "ulimit -l unlimited")
             .fix(FixPlace::Container, "--ulimit memlock=-1")
             .fix(FixPlace::Systemd, "LimitMEMLOCK=infinity"),
-        Rings::Failed(said) => lost(said),
+        other => lost(&other.to_string()),
     }
 }
 

@@ -19,7 +19,7 @@ use tierfeed_file_io::{
 use tierfeed_numa_memory::cached;
 
 use super::{
-    Attempt, Facts, Finding, FixPlace, Rings,
+    Attempt, Facts, Finding, FixPlace,
     calls::{let_call_through, since},
 };
 use crate::{
@@ -139,7 +139,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 fn engine(facts: &Facts, files: &ColdFiles) -> Finding {
     let place = place(files);
     let finding = |found: &str| Finding::ok("cold reads", format!("{place}: {found}"));
-    let can_ring = matches!(facts.rings, Rings::Usable | Rings::Untried);
+    let can_ring = matches!(facts.rings, None | Some(Ok(())));
     match files.direct {
         Attempt::Untried => finding("no file to try"),
         Attempt::Refused(_) if files.medium == Medium::Memory => {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rustix::io::Errno;
 use tierfeed_core::units::Bytes;
 use tierfeed_file_io::direct::Alignment;
 
@@ -63,7 +64,7 @@ fn healthy() -> Facts {
         calls: Call::ALL.into_iter().map(|call| (call, Attempt::Done)).collect(),
         memfd: Attempt::Done,
         pidfd: Attempt::Done,
-        rings: Rings::Usable,
+        rings: Some(Ok(())),
         huge_pages: Some("madvise".to_owned()),
         huge_pages_shared: Some("advise".to_owned()),
         counts_pressure: true,
@@ -163,7 +164,6 @@ fn calls_that_a_container_denies_need_a_capability() {
         ("CAP_SYS_NICE", Missing),
         ("placement read back", Degraded),
         ("preferred nodes", Degraded),
-        ("home node of a policy", Degraded),
     ] {
         let finding = of(subject);
         assert_eq!(finding.state, state, "{finding:#?}");
@@ -208,13 +208,6 @@ fn a_kernel_that_lacks_calls_is_told_from_a_filter() {
         "EINVAL",
         "Linux 6.9",
     );
-    check(
-        refuse(Call::HomeNode, ENOSYS),
-        Degraded,
-        "home node of a policy",
-        "ENOSYS",
-        "Linux 5.17",
-    );
     check(refuse(Call::Mbind, ENOSYS), Missing, "memory policies", "mbind refused", "CONFIG_NUMA");
     check(
         refuse(Call::GetMempolicy, EPERM),
@@ -227,15 +220,27 @@ fn a_kernel_that_lacks_calls_is_told_from_a_filter() {
 
 #[test]
 fn rings_are_missed_with_the_fix_for_the_reason() {
-    let rings = |rings: Rings| move |it: &mut Facts| it.rings = rings;
+    let rings = |reason| move |it: &mut Facts| it.rings = Some(Err(reason));
     let subject = "io_uring";
     let sysctl = "sysctl -w kernel.io_uring_disabled=0";
-    check(rings(Rings::Disabled(2)), Degraded, subject, "io_uring_disabled is 2", sysctl);
-    check(rings(Rings::Filtered), Degraded, subject, "seccomp", "io_uring_setup");
-    check(rings(Rings::NotInKernel), Degraded, subject, "not in this kernel", "CONFIG_IO_URING");
-    check(rings(Rings::TooOld), Degraded, subject, "5.6", "5.6");
-    check(rings(Rings::LockedMemory), Degraded, subject, "locked", "ulimit -l unlimited");
-    check(rings(Rings::Failed("EMFILE".to_owned())), Degraded, subject, "EMFILE", "");
+    check(
+        rings(Unavailable::Disabled { value: 2 }),
+        Degraded,
+        subject,
+        "io_uring_disabled is 2",
+        sysctl,
+    );
+    check(rings(Unavailable::Filtered), Degraded, subject, "seccomp", "io_uring_setup");
+    check(
+        rings(Unavailable::NotInKernel),
+        Degraded,
+        subject,
+        "not in this kernel",
+        "CONFIG_IO_URING",
+    );
+    check(rings(Unavailable::TooOld), Degraded, subject, "5.6", "5.6");
+    check(rings(Unavailable::LockedMemory), Degraded, subject, "locked", "ulimit -l unlimited");
+    check(rings(Unavailable::Setup(Errno::MFILE)), Degraded, subject, "Too many open files", "");
 }
 
 #[test]
@@ -641,7 +646,7 @@ fn cold_files_say_how_they_are_read_and_what_direct_reads_ask_for() {
         "/data on xfs: io_uring past the page cache where samples share files, \
          memory at multiples of 512 B, offsets of 4 KiB"
     );
-    facts.rings = Rings::Disabled(2);
+    facts.rings = Some(Err(Unavailable::Disabled { value: 2 }));
     assert_eq!(found(&facts), "/data on xfs: threads through the page cache");
     facts.cold = vec![ColdFiles { direct: Attempt::Untried, ..cold_files() }];
     assert_eq!(found(&facts), "/data on xfs: no file to try");
