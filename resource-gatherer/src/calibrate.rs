@@ -26,7 +26,7 @@ pub use crate::measure::cold::{Aim, ColdError, ColdFiles, ColdReads, FileExtent,
 use crate::{
     classify::{Assignment, Constraints, Profile},
     figures::Figures,
-    inventory::{Cache, Inventory, Node},
+    inventory::{Inventory, Node},
     measure::{
         allotment::Allotment,
         clock::{Clock, SystemClock},
@@ -173,9 +173,7 @@ fn chain_len(inventory: &Inventory, initiator: &Node, room: Bytes) -> Bytes {
 }
 
 fn cache_bytes(inventory: &Inventory, node: &Node) -> Bytes {
-    let local = |cache: &&Cache| cache.cpus.iter().any(|cpu| node.cpus.contains(cpu));
-    let sizes = inventory.caches.iter().filter(local).map(|it| it.size_bytes);
-    Bytes(sizes.max().unwrap_or(0))
+    Bytes(inventory.last_level_caches(node).max().unwrap_or(0))
 }
 
 fn cache_remark(chain: Bytes, cache: Bytes) -> Option<String> {

@@ -23,10 +23,12 @@ pub struct Processor {
 pub(crate) fn read(sysroot: Sysroot<'_>) -> Result<Processor, ReadError> {
     let text = optional(&sysroot.join("proc/cpuinfo")).unwrap_or_default();
     let flags = value(&text, &["flags"]);
+    let has_flag = flags.map(|it| it.split_whitespace().any(|flag| flag == "hypervisor"));
+    let is_named = optional(&sysroot.join("sys/hypervisor/type")).is_some();
     Ok(Processor {
         model: value(&text, &["model name", "cpu", "uarch", "CPU part"]).map(str::to_owned),
         cpus_online: online(&sysroot.join("sys/devices/system/cpu"))?.len(),
-        is_virtual: flags.map(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor")),
+        is_virtual: if is_named { Some(true) } else { has_flag },
     })
 }
 

@@ -8,7 +8,10 @@ use std::path::PathBuf;
 use nix::time::{ClockId, clock_gettime};
 use tierfeed_core::units::Nanoseconds;
 
-use crate::sysroot::{Sysroot, optional};
+use crate::{
+    inventory::Processor,
+    sysroot::{Sysroot, optional},
+};
 
 pub trait Clock {
     /// A steady clock that is not slewed.
@@ -53,10 +56,11 @@ pub(crate) struct GuestClock {
 const TICK_NS: u64 = 10_000_000;
 
 impl GuestClock {
-    /// Looks at `cpus` if this is a guest. Elsewhere nothing is stolen, and the file, which is long on a
-    /// large machine, is not read.
-    pub(crate) fn of(cpus: &[usize], sysroot: Sysroot<'_>) -> Self {
-        let stat = is_guest(sysroot).then(|| sysroot.join("proc/stat"));
+    /// Looks at `cpus` of a guest. Elsewhere nothing is stolen, and the file, which is long on a large
+    /// machine, is not read.
+    pub(crate) fn of(cpus: &[usize], processor: &Processor, sysroot: Sysroot<'_>) -> Self {
+        let is_guest = processor.is_virtual == Some(true);
+        let stat = is_guest.then(|| sysroot.join("proc/stat"));
         Self { stat, cpus: cpus.to_vec() }
     }
 }
@@ -83,14 +87,6 @@ fn stolen_ticks(stat: &str, cpu: usize) -> Option<u64> {
     line.split_whitespace().nth(7)?.parse().ok()
 }
 
-/// Whether a hypervisor is below the kernel, as the processor or the kernel says.
-pub(crate) fn is_guest(sysroot: Sysroot<'_>) -> bool {
-    let cpuinfo = optional(&sysroot.join("proc/cpuinfo")).unwrap_or_default();
-    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
-    flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
-        || optional(&sysroot.join("sys/hypervisor/type")).is_some()
-}
-
 fn read(clock: ClockId) -> Nanoseconds {
     let time = clock_gettime(clock).expect("every kernel since 2.6.28 has both clocks");
     let seconds = u64::try_from(time.tv_sec()).expect("both clocks start at zero");
@@ -111,27 +107,24 @@ cpu10 5 0 1 50 0 0 2 70 0 0
 intr 5 0 0
 ";
 
-    fn machine(flags: &str) -> FakeSysroot {
+    fn stolen(cpus: &[usize], is_virtual: bool) -> u64 {
         let machine = FakeSysroot::bare();
         machine.write("proc/stat", STAT);
-        machine.write("proc/cpuinfo", &format!("processor: 0\nflags\t\t: fpu {flags}\n"));
-        machine
+        let processor = Processor { is_virtual: Some(is_virtual), ..Processor::default() };
+        GuestClock::of(cpus, &processor, Sysroot(machine.path())).stolen().0
     }
 
     #[test]
     fn stolen_time_is_the_average_of_the_cpus_that_are_used() {
-        let guest = machine("hypervisor");
-        let stolen = |cpus: &[usize]| GuestClock::of(cpus, Sysroot(guest.path())).stolen().0;
-        assert_eq!(stolen(&[0]), 100_000_000);
-        assert_eq!(stolen(&[0, 1]), 150_000_000);
-        assert_eq!(stolen(&[1]), 200_000_000, "cpu10 is another one");
-        assert_eq!(stolen(&[]), 0);
+        assert_eq!(stolen(&[0], true), 100_000_000);
+        assert_eq!(stolen(&[0, 1], true), 150_000_000);
+        assert_eq!(stolen(&[1], true), 200_000_000, "cpu10 is another one");
+        assert_eq!(stolen(&[], true), 0);
     }
 
     #[test]
     fn without_a_hypervisor_nothing_is_stolen() {
-        let host = machine("sse2");
-        assert_eq!(GuestClock::of(&[0], Sysroot(host.path())).stolen(), Nanoseconds(0));
+        assert_eq!(stolen(&[0], false), 0);
     }
 
     #[test]

@@ -186,7 +186,7 @@ pub(crate) fn while_listening<T: Send>(
 /// Measures a pair on the calling thread, whose affinity it changes. `begin` is called before each part.
 pub(crate) fn measure(task: &Task<'_>, begin: &dyn Fn(Part)) -> Result<Outcome, MemoryError> {
     let Pair { initiator, target, .. } = task.pair;
-    let (cores, mut clock) = on_first_core(initiator, task.sysroot)?;
+    let (cores, mut clock) = on_first_core(initiator, task.inventory, task.sysroot)?;
     let place = locality(task.inventory, target);
     check_allowed(task.inventory, target)?;
     Measurement::new(task, &cores, place, &mut clock).run(begin)
@@ -196,12 +196,13 @@ pub(crate) fn measure(task: &Task<'_>, begin: &dyn Fn(Part)) -> Result<Outcome, 
 /// first.
 pub(crate) fn on_first_core(
     node: &Node,
+    inventory: &Inventory,
     sysroot: Sysroot<'_>,
 ) -> Result<(Vec<usize>, GuestClock), MemoryError> {
     let affinity_error = |source| MemoryError::Affinity(NumaNode(node.id), source);
     let cores = cores::of_node(node, sysroot).map_err(affinity_error)?;
     affinity::pin_current_thread(&cores[..1]).map_err(affinity_error)?;
-    let clock = GuestClock::of(&cores[..1], sysroot);
+    let clock = GuestClock::of(&cores[..1], &inventory.processor, sysroot);
     Ok((cores, clock))
 }
 

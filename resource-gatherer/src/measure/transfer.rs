@@ -88,7 +88,7 @@ impl Copier<'_> {
             check_allowed(self.inventory, place.node)?;
         }
         let initiator = self.initiator(from.node, to.node).ok_or(MemoryError::OutOfTime)?;
-        let (cores, mut clock) = on_first_core(initiator, self.sysroot)?;
+        let (cores, mut clock) = on_first_core(initiator, self.inventory, self.sysroot)?;
         if !allotment.goes_on(clock.wall()) {
             return Err(MemoryError::OutOfTime);
         }

@@ -23,11 +23,7 @@ use crate::{
         self, Skipped, Traffic,
         estimate::{Estimate, to_f64},
     },
-    measure::{
-        allotment::Allotment,
-        clock::{Clock, is_guest},
-        sampler::take_turns,
-    },
+    measure::{allotment::Allotment, clock::Clock, sampler::take_turns},
 };
 
 /// The share of the time for the bandwidth that a tier needs. It comes first: chains beyond large caches may
@@ -255,10 +251,10 @@ impl<'a, C: Clock> Measurement<'a, C> {
     }
 
     fn settle_caches(&mut self) {
-        let stated = sizing::stated(self.task.inventory, self.task.pair.initiator);
-        self.caches = self
-            .knee
-            .map_or(stated, |knee| sizing::effective(stated, knee, is_guest(self.task.sysroot)));
+        let inventory = self.task.inventory;
+        let stated = sizing::stated(inventory, self.task.pair.initiator);
+        let is_guest = inventory.processor.is_virtual == Some(true);
+        self.caches = self.knee.map_or(stated, |knee| sizing::effective(stated, knee, is_guest));
         self.pair.cache_bytes = self.caches.all.0;
     }
 

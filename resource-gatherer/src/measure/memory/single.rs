@@ -99,7 +99,7 @@ pub(crate) fn estimate_here(
     };
     let (initiator, target) = (find(request.initiator)?, find(request.target)?);
     check_allowed(inventory, target)?;
-    let (cores, mut clock) = on_first_core(initiator, Sysroot::live())?;
+    let (cores, mut clock) = on_first_core(initiator, inventory, Sysroot::live())?;
     let place = locality(inventory, target);
     let found = match request.subject {
         Subject::IdleLatency => {

@@ -18,11 +18,7 @@ pub(super) struct Caches {
 
 /// Sizes as the kernel, or the hypervisor below it, states them.
 pub(super) fn stated(inventory: &Inventory, node: &Node) -> Caches {
-    let local =
-        || inventory.caches.iter().filter(|it| it.cpus.iter().any(|cpu| node.cpus.contains(cpu)));
-    let level = local().map(|cache| cache.level).max();
-    let last = local().filter(|cache| Some(cache.level) == level);
-    let one = last.map(|cache| cache.size_bytes).max().unwrap_or(0);
+    let one = inventory.last_level_caches(node).max().unwrap_or(0);
     Caches { one: Bytes(one), all: Bytes(inventory.last_level_cache_bytes(node)) }
 }
 
