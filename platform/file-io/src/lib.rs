@@ -35,6 +35,7 @@ pub mod buffer;
 pub mod direct;
 mod engine;
 mod flight;
+mod operation;
 mod queue;
 pub mod reads;
 mod ring;
@@ -43,5 +44,6 @@ mod threads;
 pub use self::{
     buffer::AlignedBuffer,
     engine::{Engine, Unavailable, io_uring_available},
-    queue::{Kind, Operation, Queue},
+    operation::{Kind, Operation},
+    queue::Queue,
 };

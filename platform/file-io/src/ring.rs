@@ -31,7 +31,7 @@ use tierfeed_units::Bytes;
 use crate::{
     buffer::AlignedBuffer,
     flight::{FileReference, Flight, Target},
-    queue::{Kind, Operation},
+    operation::{Kind, Operation},
 };
 
 /// The most bytes that the kernel moves in one operation (`MAX_RW_COUNT` of `linux/fs.h`).

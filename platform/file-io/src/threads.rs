@@ -12,7 +12,7 @@ use std::{
     thread::{Builder, JoinHandle},
 };
 
-use crate::queue::{Kind, Operation};
+use crate::operation::{Kind, Operation};
 
 /// An operation that has ended, and the bytes that it moved.
 type Ended = (Operation, io::Result<usize>);
