@@ -20,10 +20,7 @@ use tierfeed_core::{
 };
 use tierfeed_numa_memory::AllocateError;
 
-pub use self::{
-    control::Goal,
-    report::{Ending, GivenBack, KeptBy, OnNode, Point, Reason, Record, Report},
-};
+pub use self::report::{Ending, GivenBack, Goal, KeptBy, OnNode, Point, Reason, Record, Report};
 use self::{
     control::{Action, Controller, Observation},
     memory::HeldMemory,

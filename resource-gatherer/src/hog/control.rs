@@ -10,31 +10,10 @@
 //! moves by some MiB all the time. The time of the hog starts when it holds its goal; until then the
 //! controller waits, but not for ever.
 
-use std::fmt;
-
-use serde::Serialize;
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_numa_memory::ballast::QUANTUM;
 
-use super::report::{Ending, Reason, Record};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Goal {
-    #[serde(rename = "take_bytes")]
-    Take(Bytes),
-    /// Hold all but this much.
-    #[serde(rename = "leave_bytes")]
-    Leave(Bytes),
-}
-
-impl fmt::Display for Goal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Take(bytes) => write!(f, "{bytes}"),
-            Self::Leave(bytes) => write!(f, "all but {bytes}"),
-        }
-    }
-}
+use super::report::{Ending, Goal, Reason, Record};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Observation {

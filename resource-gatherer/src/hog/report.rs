@@ -11,7 +11,7 @@ use tierfeed_core::{
 };
 use tierfeed_numa_memory::Placement;
 
-use super::{control::Goal, memory::HeldMemory};
+use super::memory::HeldMemory;
 use crate::sysroot::{Sysroot, field_bytes, optional};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -40,6 +40,24 @@ pub struct Report {
     /// Memory that others could take after everything was given back.
     pub available_bytes_after: u64,
     pub ended_by: Ending,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Goal {
+    #[serde(rename = "take_bytes")]
+    Take(Bytes),
+    /// Hold all but this much.
+    #[serde(rename = "leave_bytes")]
+    Leave(Bytes),
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Take(bytes) => write!(f, "{bytes}"),
+            Self::Leave(bytes) => write!(f, "all but {bytes}"),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -134,7 +152,7 @@ const POINTS_MAX: usize = 512;
 const POINT_EVERY: Nanoseconds = Nanoseconds(200_000_000);
 
 impl Report {
-    /// The report of a hog that still holds `memory`; the caller adds what others can take, and the floor.
+    /// The report of a hog that still holds `memory`; the caller adds the floor, and times and bytes of the end.
     pub(super) fn new(
         record: Record,
         memory: &HeldMemory,
