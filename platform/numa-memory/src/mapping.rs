@@ -35,9 +35,6 @@ use crate::{
     non_temporal,
 };
 
-/// The piece in which [`Mapping::for_each_piece`] copies: small enough for a level-1 cache.
-const PIECE_BYTES: usize = 16 << 10;
-
 /// Memory that this process has mapped, shared with the other processes that map the file behind
 /// it.
 pub struct Mapping {
@@ -287,28 +284,6 @@ impl Mapping {
         // - `to` is valid for writes of `count` bytes: `range` checked it.
         // - Bytes need no alignment.
         unsafe { std::ptr::write_bytes(to, value, count) };
-        Ok(())
-    }
-
-    /// Calls `see` with the range in order, in copied pieces of at most 16 KiB, as for a checksum.
-    ///
-    /// # Errors
-    ///
-    /// If the range leaves the mapping; `see` is not called then.
-    pub fn for_each_piece(
-        &self,
-        offset: Bytes,
-        len: Bytes,
-        mut see: impl FnMut(&[u8]),
-    ) -> Result<(), RangeError> {
-        self.range(offset, len)?;
-        let mut piece = [0; PIECE_BYTES];
-        let end = offset.0 + len.0;
-        for start in (offset.0..end).step_by(PIECE_BYTES) {
-            let count = to_usize(Bytes(end - start)).min(PIECE_BYTES);
-            self.read(Bytes(start), &mut piece[..count])?;
-            see(&piece[..count]);
-        }
         Ok(())
     }
 

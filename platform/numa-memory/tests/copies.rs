@@ -109,20 +109,6 @@ proptest! {
     }
 
     #[test]
-    fn pieces_are_the_range_in_order(range in any_range()) {
-        let mut seen = Vec::new();
-        let (offset, len) = range;
-        let outcome =
-            patterned().for_each_piece(bytes(offset), bytes(len), |piece| seen.extend_from_slice(piece));
-        if is_inside(range) {
-            prop_assert_eq!(outcome, Ok(()));
-            prop_assert_eq!(&seen[..], &PATTERN[offset..offset + len]);
-        } else {
-            prop_assert!(outcome.is_err() && seen.is_empty());
-        }
-    }
-
-    #[test]
     fn a_file_is_read_up_to_its_end(range in any_range(), start in 0..2 * LEN) {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&PATTERN).unwrap();

@@ -11,21 +11,28 @@ use super::LINE_WORDS;
 const SUMS: usize = 16;
 
 /// Calls the AVX2 version of a function if the processor has it, else the baseline.
+#[cfg(target_arch = "x86_64")]
 macro_rules! widest {
     ($function:ident($($argument:ident: $type:ty),*) -> $output:ty) => {{
-        #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2")]
         fn wide($($argument: $type),*) -> $output {
             $function($($argument),*)
         }
-        #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
             // SAFETY:
             // - The processor has AVX2, the only feature that `wide` is compiled for.
-            return unsafe { wide($($argument),*) };
+            unsafe { wide($($argument),*) }
+        } else {
+            $function($($argument),*)
         }
-        $function($($argument),*)
     }};
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+macro_rules! widest {
+    ($function:ident($($argument:ident: $type:ty),*) -> $output:ty) => {
+        $function($($argument),*)
+    };
 }
 
 /// The wrapping sum of all words; reads each once.
@@ -36,7 +43,7 @@ pub fn read_sum(words: &[u64]) -> u64 {
 
 /// Sets all words; writes each once.
 pub fn fill(words: &mut [u64], value: u64) {
-    fill_with(words, value);
+    widest!(filled(words: &mut [u64], value: u64) -> ());
     // The stores must happen even if the words are not read again.
     black_box(words);
 }
@@ -48,7 +55,7 @@ pub fn fill(words: &mut [u64], value: u64) {
 /// If the lengths differ.
 pub fn copy(to: &mut [u64], from: &[u64]) {
     assert!(to.len() == from.len(), "a copy needs equal lengths");
-    copy_into(to, from);
+    widest!(copied(to: &mut [u64], from: &[u64]) -> ());
     black_box(to);
 }
 
@@ -60,7 +67,7 @@ pub fn copy(to: &mut [u64], from: &[u64]) {
 /// If the lengths differ.
 pub fn scale(to: &mut [u64], from: &[u64], factor: f64) {
     assert!(to.len() == from.len(), "a scale needs equal lengths");
-    scale_into(to, from, factor);
+    widest!(scaled(to: &mut [u64], from: &[u64], factor: f64) -> ());
     black_box(to);
 }
 
@@ -72,7 +79,7 @@ pub fn scale(to: &mut [u64], from: &[u64], factor: f64) {
 /// If the lengths differ.
 pub fn add(to: &mut [u64], first: &[u64], second: &[u64]) {
     assert!(to.len() == first.len() && to.len() == second.len(), "an add needs equal lengths");
-    add_into(to, first, second);
+    widest!(sums(to: &mut [u64], first: &[u64], second: &[u64]) -> ());
     black_box(to);
 }
 
@@ -84,28 +91,8 @@ pub fn add(to: &mut [u64], first: &[u64], second: &[u64]) {
 /// If the lengths differ.
 pub fn triad(to: &mut [u64], first: &[u64], second: &[u64], factor: f64) {
     assert!(to.len() == first.len() && to.len() == second.len(), "a triad needs equal lengths");
-    triad_into(to, first, second, factor);
-    black_box(to);
-}
-
-fn fill_with(words: &mut [u64], value: u64) {
-    widest!(filled(words: &mut [u64], value: u64) -> ());
-}
-
-fn copy_into(to: &mut [u64], from: &[u64]) {
-    widest!(copied(to: &mut [u64], from: &[u64]) -> ());
-}
-
-fn scale_into(to: &mut [u64], from: &[u64], factor: f64) {
-    widest!(scaled(to: &mut [u64], from: &[u64], factor: f64) -> ());
-}
-
-fn add_into(to: &mut [u64], first: &[u64], second: &[u64]) {
-    widest!(sums(to: &mut [u64], first: &[u64], second: &[u64]) -> ());
-}
-
-fn triad_into(to: &mut [u64], first: &[u64], second: &[u64], factor: f64) {
     widest!(scaled_sums(to: &mut [u64], first: &[u64], second: &[u64], factor: f64) -> ());
+    black_box(to);
 }
 
 #[inline(always)]
