@@ -154,11 +154,7 @@ pub fn memory(inventory: &Inventory, node: u32, time: Nanoseconds) -> Result<Tie
     let named = Assignment { kind, numa_nodes: vec![node], path: None };
     let assignments = if target.tier_kind().is_none() { std::slice::from_ref(&named) } else { &[] };
     let constraints = Constraints { assignments, previous: None };
-    let profile = Profile {
-        latency_ns: figures.idle_latency_ns,
-        copy_bytes_per_s: figures.copy_bytes_per_s,
-        ..Profile::unmeasured(kind)
-    };
+    let profile = Profile::of(kind, &figures);
     let remarks = cache_remark(chain, cache_bytes(inventory, initiator)).into_iter().collect();
     let candidate = Candidate::node(target, &figures, Some(profile), remarks, &constraints);
     into_tiers(candidate.as_slice(), &constraints).pop().ok_or_else(missing)

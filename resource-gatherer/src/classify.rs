@@ -37,7 +37,10 @@ pub(crate) use self::{
     constraints::{Classification, Constraints},
     view::{host_profiles, views},
 };
-use crate::figures::estimate::{Estimate, to_f64};
+use crate::figures::{
+    Figures,
+    estimate::{Estimate, to_f64},
+};
 
 /// The largest ratio of two figures that count as the same.
 pub const RATIO_MAX: f64 = 1.30;
@@ -90,6 +93,16 @@ impl Profile {
             latency_ns: None,
             read_bytes_per_s: None,
             copy_bytes_per_s: None,
+        }
+    }
+
+    /// A place that stands alone, with these figures.
+    pub(crate) fn of(kind: Kind, figures: &Figures) -> Self {
+        Self {
+            latency_ns: figures.idle_latency_ns,
+            read_bytes_per_s: figures.read_bytes_per_s,
+            copy_bytes_per_s: figures.copy_bytes_per_s,
+            ..Self::unmeasured(kind)
         }
     }
 

@@ -158,13 +158,7 @@ impl Tier {
     #[must_use]
     pub fn profile(&self) -> Option<Profile> {
         let is_measured = matches!(self.source, Basis::Measured | Basis::Config);
-        let figures = &self.estimates;
-        let profile = Profile {
-            latency_ns: figures.idle_latency_ns,
-            read_bytes_per_s: figures.read_bytes_per_s,
-            copy_bytes_per_s: figures.copy_bytes_per_s,
-            ..Profile::unmeasured(self.kind)
-        };
+        let profile = Profile::of(self.kind, &self.estimates);
         let has_cost = profile.chunk_cost_ns().is_some();
         (is_measured && has_cost && !self.emulated).then_some(profile)
     }

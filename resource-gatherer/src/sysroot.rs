@@ -67,9 +67,12 @@ pub(crate) fn field<'text>(text: &'text str, key: &str) -> Option<&'text str> {
     text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
 }
 
-/// The bytes of a [`field`] in kB.
+/// The bytes of a field in kB; `Node 0` may stand before its key.
 pub(crate) fn field_bytes(text: &str, key: &str) -> Option<u64> {
-    let kibibytes: u64 = field(text, key)?.split_whitespace().next()?.parse().ok()?;
+    let kibibytes: u64 = text.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip_while(|word| *word != key);
+        words.nth(1)?.parse().ok()
+    })?;
     kibibytes.checked_mul(1024)
 }
 

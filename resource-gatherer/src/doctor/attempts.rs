@@ -1,6 +1,6 @@
 //! Tries what only trying tells.
 
-use std::{collections::BTreeMap, io};
+use std::io;
 
 use nix::{
     errno::Errno,
@@ -8,10 +8,11 @@ use nix::{
 };
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use tierfeed_core::id::NumaNode;
-use tierfeed_file_io::{Unavailable, io_uring_available};
+use tierfeed_file_io::io_uring_available;
 use tierfeed_numa_memory::policy_probe::{self, Call};
 
-use crate::{inventory::Inventory, sysroot::Sysroot};
+use super::Facts;
+use crate::inventory::Inventory;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Attempt {
@@ -20,14 +21,6 @@ pub enum Attempt {
     Done,
     /// The kernel refused, with this error number.
     Refused(i32),
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Tried {
-    pub(super) calls: BTreeMap<Call, Attempt>,
-    pub(super) memfd: Attempt,
-    pub(super) pidfd: Attempt,
-    pub(super) rings: Option<Result<(), Unavailable>>,
 }
 
 impl Attempt {
@@ -67,12 +60,9 @@ impl<T> From<io::Result<T>> for Attempt {
     }
 }
 
-impl Tried {
-    /// Tries everything if `sysroot` is this machine, else nothing.
-    pub(super) fn on(sysroot: Sysroot<'_>, inventory: &Inventory) -> Self {
-        if !sysroot.is_live() {
-            return Self::default();
-        }
+impl Facts {
+    /// Facts that trying on this machine gives, and no others.
+    pub(super) fn tried(inventory: &Inventory) -> Self {
         let node = NumaNode(inventory.memory_nodes().next().map_or(0, |node| node.id));
         let attempt = |call| (call, Attempt::from(policy_probe::attempt(call, node)));
         let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
@@ -87,6 +77,7 @@ impl Tried {
             memfd: memfd.into(),
             pidfd: pidfd.into(),
             rings: Some(io_uring_available()),
+            ..Self::default()
         }
     }
 }

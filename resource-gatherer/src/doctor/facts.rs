@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use tierfeed_core::units::Bytes;
 
 use super::{
-    Attempt, Call, ColdFiles, Directory, Facts, Limit, Pool, SocketFolder, TransformWorker,
-    attempts::Tried, memory,
+    Attempt, Call, ColdFiles, Directory, Facts, Limit, Pool, SocketFolder, TransformWorker, memory,
 };
 use crate::{
     inventory::{CgroupMemory, Inventory, mount},
@@ -31,17 +30,12 @@ impl Facts {
             let path = Path::new("sys/kernel/mm/transparent_hugepage").join(name);
             chosen(&optional(&sysroot.join(path))?)
         };
-        let tried = Tried::on(sysroot, &inventory);
+        let tried = if sysroot.is_live() { Self::tried(&inventory) } else { Self::default() };
         Ok(Self {
-            transform_worker: None,
             kernel: optional(&sysroot.join("proc/sys/kernel/osrelease")).unwrap_or_default(),
             in_container: in_container(sysroot),
             capabilities: field(&status, "CapEff:")
                 .and_then(|digits| u64::from_str_radix(digits, 16).ok()),
-            calls: tried.calls,
-            memfd: tried.memfd,
-            pidfd: tried.pidfd,
-            rings: tried.rings,
             locked_memory: Limit::parse(&limits, "Max locked memory"),
             open_files: Limit::parse(&limits, "Max open files"),
             huge_pages: huge("enabled"),
@@ -63,6 +57,7 @@ impl Facts {
                 .collect(),
             sockets: SocketFolder::look(sysroot),
             inventory,
+            ..tried
         })
     }
 

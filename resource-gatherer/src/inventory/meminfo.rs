@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::gpu_memory;
-use crate::sysroot::{ReadError, Sysroot, malformed, optional};
+use crate::sysroot::{ReadError, Sysroot, field_bytes, malformed, optional};
 
 /// The memory of the whole host, without that of its GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub(crate) fn read_without(sysroot: Sysroot<'_>, apart: &[u32]) -> Result<Memory
 
 fn read_all(sysroot: Sysroot<'_>) -> Result<Memory, ReadError> {
     let text = sysroot.require("proc/meminfo")?;
-    let value = |key| bytes_of(&text, key);
+    let value = |key| field_bytes(&text, key);
     let (Some(total_bytes), Some(free_bytes)) = (value("MemTotal:"), value("MemFree:")) else {
         return Err(malformed(sysroot.join("proc/meminfo"), &text, "MemTotal and MemFree in kB"));
     };
@@ -55,17 +55,10 @@ fn read_all(sysroot: Sysroot<'_>) -> Result<Memory, ReadError> {
 /// The memory of the node whose `meminfo` this is. A node without the file has no memory.
 pub(crate) fn read_node(path: &Path) -> Result<NodeMemory, ReadError> {
     let Some(text) = optional(path) else { return Ok(NodeMemory::default()) };
-    match (bytes_of(&text, "MemTotal:"), bytes_of(&text, "MemFree:")) {
+    match (field_bytes(&text, "MemTotal:"), field_bytes(&text, "MemFree:")) {
         (Some(total_bytes), Some(free_bytes)) => Ok(NodeMemory { total_bytes, free_bytes }),
         _ => Err(malformed(path.to_owned(), &text, "MemTotal and MemFree in kB")),
     }
-}
-
-/// The value of `key`; lines of a node start with `Node 0`, lines of the host with the key.
-fn bytes_of(text: &str, key: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.split_whitespace().any(|word| word == key))?;
-    let kibibytes: u64 = line.split_once(key)?.1.split_whitespace().next()?.parse().ok()?;
-    kibibytes.checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -74,15 +67,15 @@ mod tests {
 
     #[test]
     fn lines_of_the_host_and_of_a_node_are_read_alike() {
-        assert_eq!(bytes_of("MemTotal:  24684092 kB\nMemFree: 8 kB", "MemFree:"), Some(8192));
+        assert_eq!(field_bytes("MemTotal:  24684092 kB\nMemFree: 8 kB", "MemFree:"), Some(8192));
         assert_eq!(
-            bytes_of("Node 0 MemTotal:  4 kB\nNode 0 MemFree: 2 kB", "MemFree:"),
+            field_bytes("Node 0 MemTotal:  4 kB\nNode 0 MemFree: 2 kB", "MemFree:"),
             Some(2048)
         );
     }
 
     #[test]
     fn a_key_is_not_found_inside_another() {
-        assert_eq!(bytes_of("SecMemTotal: 1 kB\n", "MemTotal:"), None);
+        assert_eq!(field_bytes("SecMemTotal: 1 kB\n", "MemTotal:"), None);
     }
 }

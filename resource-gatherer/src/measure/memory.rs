@@ -24,14 +24,7 @@ mod sizing;
 pub(crate) mod team;
 pub(crate) mod work;
 
-use std::{
-    fmt, io,
-    panic::resume_unwind,
-    path::Path,
-    sync::mpsc::{RecvTimeoutError, sync_channel},
-    thread,
-    time::Duration,
-};
+use std::{fmt, io, path::Path};
 
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
 use tierfeed_numa_memory::{AllocateError, affinity, capacity, kernels::ChainError};
@@ -126,9 +119,6 @@ const ALLOCATABLE_MIN: Bytes = Bytes::mib(256);
 /// Buffers of equal length that may exist at once.
 const BUFFER_COUNT: u64 = 4;
 
-/// Parts that begin before the listener looks again. It looks ten times a second, and parts take longer.
-const TOLD_MAX: usize = 64;
-
 /// The pairs to measure, the best initiator of each target first.
 #[must_use]
 pub fn pairs(inventory: &Inventory, pairs: Pairs) -> Vec<Pair<'_>> {
@@ -152,35 +142,6 @@ pub(crate) struct Task<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) allotment: Allotment<'a>,
     pub(crate) knee: Option<Knee>,
-}
-
-/// Runs `body` on a thread of its own and tells `listener` of each part that begins, and `None` ten times a
-/// second in between.
-///
-/// # Errors
-///
-/// The thread cannot be started.
-pub(crate) fn while_listening<T: Send>(
-    listener: &mut dyn FnMut(Option<Part>),
-    body: impl FnOnce(&dyn Fn(Part)) -> T + Send,
-) -> io::Result<T> {
-    let (tell, told) = sync_channel(TOLD_MAX);
-    let body = move || {
-        // The listener listens until this thread has ended.
-        body(&|part| _ = tell.send(part))
-    };
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().name("tierfeed-probe".to_owned());
-        let thread = thread.spawn_scoped(scope, body)?;
-        loop {
-            match told.recv_timeout(Duration::from_millis(100)) {
-                Ok(part) => listener(Some(part)),
-                Err(RecvTimeoutError::Timeout) => listener(None),
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        Ok(thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-    })
 }
 
 /// Measures a pair on the calling thread, whose affinity it changes. `begin` is called before each part.

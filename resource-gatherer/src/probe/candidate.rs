@@ -70,13 +70,7 @@ impl Candidate {
             },
             Err(why) => Tier { remarks: vec![why], ..tier },
         };
-        let profile = Profile {
-            latency_ns: figures.idle_latency_ns,
-            read_bytes_per_s: figures.read_bytes_per_s,
-            copy_bytes_per_s: figures.copy_bytes_per_s,
-            ..Profile::unmeasured(kind)
-        };
-        Self { tier, profile }
+        Self { tier, profile: Profile::of(kind, &figures) }
     }
 
     /// An emulated tier: reported as stated, but placed no faster than the main memory among `others`,

@@ -2,8 +2,14 @@
 
 use std::{
     collections::BTreeMap,
+    panic::resume_unwind,
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{RecvTimeoutError, sync_channel},
+    },
+    thread,
+    time::Duration,
 };
 
 use tierfeed_core::{id::NumaNode, units::Nanoseconds};
@@ -47,6 +53,9 @@ type Measured<T> = Result<T, String>;
 pub(super) fn not_measured(why: impl std::fmt::Display) -> String {
     format!("not measured: {why}")
 }
+
+/// Parts that begin before they are heard of. That is ten times a second, and parts take longer.
+const TOLD_MAX: usize = 64;
 
 const OTHER_MACHINE: &str = "the inventory is another machine's";
 
@@ -161,17 +170,25 @@ impl<'a> Round<'a> {
         stop: impl Fn(),
         body: impl FnOnce(&dyn Fn(Part)) -> T + Send,
     ) -> Result<T, ProbeError> {
-        let mut listener = |part: Option<Part>| {
-            let goes_on = match part {
-                Some(part) => begins(self, part),
-                None => !(self.stop)(),
-            };
-            if !goes_on {
-                self.is_stopped.store(true, Ordering::Relaxed);
-                stop();
+        let (tell, told) = sync_channel(TOLD_MAX);
+        let outcome = thread::scope(|scope| {
+            let thread = thread::Builder::new().name("tierfeed-probe".to_owned());
+            // What is told is heard until the thread has ended.
+            let body = move || body(&|part| _ = tell.send(part));
+            let thread = thread.spawn_scoped(scope, body).map_err(ProbeError::Thread)?;
+            loop {
+                let goes_on = match told.recv_timeout(Duration::from_millis(100)) {
+                    Ok(part) => begins(self, part),
+                    Err(RecvTimeoutError::Timeout) => !(self.stop)(),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                };
+                if !goes_on {
+                    self.is_stopped.store(true, Ordering::Relaxed);
+                    stop();
+                }
             }
-        };
-        let outcome = memory::while_listening(&mut listener, body).map_err(ProbeError::Thread)?;
+            Ok::<T, ProbeError>(thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        })?;
         if self.is_stopped.load(Ordering::Relaxed) || (self.stop)() {
             return Err(ProbeError::Interrupted);
         }

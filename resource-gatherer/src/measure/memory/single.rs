@@ -4,7 +4,7 @@
 //! here holds for the report. Nothing of the rest of the probe is done: no knee of the caches is looked
 //! for, no frequency is watched, so choose the buffer and look at the interval.
 
-use std::{io, panic::resume_unwind, sync::atomic::AtomicBool, thread};
+use std::{panic::resume_unwind, sync::atomic::AtomicBool, thread};
 
 use tierfeed_core::{
     id::NumaNode,
@@ -49,8 +49,6 @@ pub struct Request {
 pub enum Subject {
     /// A dependent load, TLB-local, on huge pages; in nanoseconds.
     IdleLatency,
-    /// A dependent load anywhere, on small pages; in nanoseconds.
-    RandomLatency,
     /// Bytes per second as STREAM counts them, reads and writes together.
     Bandwidth {
         traffic: Traffic,
@@ -68,8 +66,6 @@ pub enum SingleError {
     NoNode(u32),
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    #[error("cannot start a thread to measure on: {0}")]
-    Thread(#[source] io::Error),
 }
 
 /// Takes the figure, on threads of its own.
@@ -81,9 +77,7 @@ pub enum SingleError {
 pub fn estimate(request: &Request) -> Result<Estimate, SingleError> {
     let inventory = Inventory::read(Sysroot::live())?;
     thread::scope(|scope| {
-        let thread = thread::Builder::new().name("tierfeed-probe".to_owned());
-        let body = || estimate_here(&inventory, request);
-        let thread = thread.spawn_scoped(scope, body).map_err(SingleError::Thread)?;
+        let thread = scope.spawn(|| estimate_here(&inventory, request));
         thread.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
@@ -104,9 +98,6 @@ pub(crate) fn estimate_here(
     let found = match request.subject {
         Subject::IdleLatency => {
             walk(latency::local_chain(place, request.buffer)?.0, request, &mut clock)
-        }
-        Subject::RandomLatency => {
-            walk(latency::random_chain(place, request.buffer)?, request, &mut clock)
         }
         Subject::Bandwidth { traffic, threads } => {
             let pass = Pass { traffic, threads, blocks: 0 };
@@ -129,7 +120,6 @@ fn filled<W: Workload>(
     cells[0].1.estimate().ok_or(MemoryError::OutOfTime)
 }
 
-/// The only chain stands in the first place, also if it is a random one.
 fn walk(chain: Chain, request: &Request, clock: &mut GuestClock) -> Result<Estimate, MemoryError> {
     let mut walks = Walks::new(chain, None, clock, request.sample);
     let cell = latency::cells(&[Walk::Local], request.time).remove(0);
@@ -175,10 +165,8 @@ mod tests {
     #[test]
     fn one_figure_comes_with_its_interval_and_its_best() {
         let copy = Subject::Bandwidth { traffic: Traffic::CopyNonTemporal, threads: 1 };
-        for subject in [Subject::IdleLatency, Subject::RandomLatency] {
-            let latency = estimate(&request(subject)).unwrap();
-            assert!(latency.best > 0.0 && latency.best <= latency.low && latency.samples > 0);
-        }
+        let latency = estimate(&request(Subject::IdleLatency)).unwrap();
+        assert!(latency.best > 0.0 && latency.best <= latency.low && latency.samples > 0);
         let rate = estimate(&request(copy)).unwrap();
         assert!(rate.low > 0.0 && rate.low <= rate.median && rate.median <= rate.best);
     }
