@@ -10,7 +10,7 @@ use std::{
 use tierfeed_core::units::{BytesPerSecond, Nanoseconds};
 use tierfeed_harness::s3_server::S3Server;
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
     /// From a request to the first byte of its answer.
     pub(crate) latency: Nanoseconds,

@@ -179,26 +179,6 @@ impl Chart {
     pub(crate) fn titled(self, title: &str) -> Self {
         Self { title: title.to_owned(), ..self }
     }
-
-    /// Without groups and series that have no value at all; `None` if nothing is left. Positions all stay: curves show
-    /// their gaps.
-    pub(crate) fn filled(mut self) -> Option<Self> {
-        self.series.retain(|series| series.values.iter().any(Option::is_some));
-        if let Along::Groups(groups) = &mut self.along {
-            let has_value = |at: usize| {
-                let mut values = self.series.iter().filter_map(|series| series.values.get(at));
-                values.any(Option::is_some)
-            };
-            let is_filled: Vec<bool> = (0..groups.len()).map(has_value).collect();
-            for series in &mut self.series {
-                let mut of_groups = is_filled.iter();
-                series.values.retain(|_| of_groups.next() == Some(&true));
-            }
-            let mut of_groups = is_filled.iter();
-            groups.retain(|_| of_groups.next() == Some(&true));
-        }
-        (!self.series.is_empty()).then_some(self)
-    }
 }
 
 impl Value {
@@ -223,38 +203,5 @@ impl Value {
     #[must_use]
     pub const fn exactly(value: f64) -> Self {
         Self { median: value, least: value, most: value }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_and_series_without_any_value_are_left_out() {
-        let one = Some(Value::exactly(1.0));
-        let series = |name: &str, values: [Option<Value>; 3]| Series {
-            name: name.to_owned(),
-            source: Source::Measured,
-            values: values.to_vec(),
-        };
-        let chart = |along, series| Chart {
-            title: String::new(),
-            x: String::new(),
-            y: String::new(),
-            along,
-            series,
-        };
-        let groups = || Along::Groups(["x", "y", "z"].map(str::to_owned).to_vec());
-        let empty = || series("empty", [None; 3]);
-        let all = vec![series("a", [one, None, None]), empty(), series("b", [one, None, one])];
-        let filled = chart(groups(), all).filled().expect("two series have values");
-        let Along::Groups(names) = &filled.along else { panic!("{filled:?}") };
-        assert_eq!(names, &["x", "z"]);
-        let values = filled.series.iter().map(|it| (it.name.as_str(), it.values.clone()));
-        assert_eq!(values.collect::<Vec<_>>(), [("a", vec![one, None]), ("b", vec![one; 2])]);
-        assert!(chart(groups(), vec![empty()]).filled().is_none());
-        let positions = Along::Positions(vec![1.0, 2.0, 3.0]);
-        assert!(chart(positions, vec![empty()]).filled().is_none());
     }
 }

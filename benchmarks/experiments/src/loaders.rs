@@ -440,7 +440,6 @@ impl Turns<'_, '_> {
     }
 
     fn turn(&mut self, loader: &Loader, condition: Condition) -> anyhow::Result<Trained> {
-        let data = loader.data(self.stage);
         let (tiers, room) = match condition.place {
             Place::Warm => (self.stage.percent(125), None),
             Place::SlowDisk => (Bytes(0), None),
@@ -454,16 +453,17 @@ impl Turns<'_, '_> {
             }
         };
         let training = Training {
-            loader: loader.script,
-            data: &data,
+            loader: loader.script.to_owned(),
+            data: loader.data(self.stage),
             batch_size: BATCH,
             epochs: condition.epochs(),
             step_s: 0.0,
             workers: loader.workers,
             decode: condition.decode,
-            job: job(Bytes(tiers.0 + STAGING.0), &[]),
+            job: job(Bytes(tiers.0 + STAGING.0)),
         };
-        self.stage.train(&Side { name: loader.name.to_owned(), training, room })
+        let name = loader.name.to_owned();
+        self.stage.train(&Side { name, training, room, hog: None, is_far: false })
     }
 
     fn row(&self, loader: &Loader, condition: Condition, turns: &[Trained]) -> Row {

@@ -1,13 +1,18 @@
 //! `tierfeed-bench paper`: figures of papers, repeated as real trainings.
 
-mod deep_memory;
 mod deli;
-mod dlcache;
-mod lobster;
-mod newer;
+mod drawing;
+mod expansion;
+mod file;
+mod measure;
+mod ram_disk;
 mod repetition;
+mod scatter;
+mod sizes;
+mod special;
+mod trials;
 
-use std::{collections::BTreeMap, fs, path::PathBuf, thread};
+use std::{collections::BTreeMap, fs, path::PathBuf, sync::LazyLock, thread};
 
 use clap::{
     Args,
@@ -21,7 +26,7 @@ use tierfeed_harness::{
     judgement::{Judged, Judgement},
 };
 
-use self::repetition::Repeated;
+use self::{file::PaperFile, repetition::Repeated};
 use crate::{
     figure::{Figure, Verdict},
     floors,
@@ -88,26 +93,21 @@ const PAPERS: [&str; 6] = ["all", "deep-memory", "lobster", "deli", "dlcache", "
 const PHOTOGRAPHS_QUICK: u32 = 600;
 const ROUNDS: usize = 3;
 
-type Run = fn(&stage::Settings, &dyn Fn(&str) -> bool, &mut Repeated);
-
-const RUNS: [Run; 5] = [
-    |settings, is_wanted, all| deep_memory::FIGURES.run(settings, is_wanted, all),
-    |settings, is_wanted, all| lobster::FIGURES.run(settings, is_wanted, all),
-    deli::run,
-    dlcache::run,
-    |settings, is_wanted, all| newer::FIGURES.run(settings, is_wanted, all),
-];
+static FILES: LazyLock<[PaperFile; 5]> = LazyLock::new(|| {
+    [
+        include_str!("papers/deep_memory.yaml"),
+        include_str!("papers/lobster.yaml"),
+        include_str!("papers/deli.yaml"),
+        include_str!("papers/dlcache.yaml"),
+        include_str!("papers/newer.yaml"),
+    ]
+    .map(|text| PaperFile::parse(text).expect("a test reads these files"))
+});
 
 /// All names of figures that can be asked for: `all`, papers, figures.
 pub(crate) fn names() -> Vec<&'static str> {
-    let on_stage = deep_memory::FIGURES.names().chain(lobster::FIGURES.names());
-    PAPERS
-        .into_iter()
-        .chain(on_stage)
-        .chain(deli::names())
-        .chain(dlcache::names())
-        .chain(newer::FIGURES.names())
-        .collect()
+    let figures = FILES.iter().flat_map(PaperFile::figures);
+    PAPERS.into_iter().chain(figures.map(|it| &it.name[..])).collect()
 }
 
 impl Bench for Settings {
@@ -128,8 +128,8 @@ impl Bench for Settings {
         let machine = machine(&stage);
         let is_wanted = |figure: &str| is_wanted(figure, &self.names);
         let mut repeated = Repeated::default();
-        for run in RUNS {
-            run(&stage, &is_wanted, &mut repeated);
+        for file in &*FILES {
+            repetition::run(file, &stage, &is_wanted, &mut repeated);
             // After each paper: a run takes an hour.
             self.recording.write(&repeated.figures, &machine, &names())?;
         }
@@ -183,6 +183,43 @@ pub(crate) fn machine(settings: &stage::Settings) -> String {
 
 /// Whether a figure is one of `names`, or of a paper among them.
 fn is_wanted(figure: &str, names: &[String]) -> bool {
-    let paper = figure.rsplit_once('-').map_or(figure, |(paper, _)| paper);
-    names.iter().any(|name| name == "all" || name == paper || name == figure)
+    let is_of =
+        |name: &String| figure.strip_prefix(&name[..]).is_some_and(|it| it.starts_with('-'));
+    names.iter().any(|name| name == "all" || name == figure || is_of(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn all_that_figures_show_is_a_side_of_their_experiment() {
+        for experiment in FILES.iter().flat_map(|it| &it.experiments) {
+            let sides = experiment.trials.iter().flat_map(|it| &it.sides).map(|it| &it.name[..]);
+            let sides: Vec<_> = sides.collect();
+            let names: BTreeSet<_> = sides.iter().copied().collect();
+            assert_eq!(sides.len(), names.len(), "two sides have one name: {sides:?}");
+            let shown = experiment.shown(experiment.figures.iter());
+            let missing: Vec<_> = shown.difference(&names).collect();
+            // Stopwatches, and what one loader or one model has alone.
+            let is_known = |it: &&&str| {
+                it.starts_with("stopwatch")
+                    || it.ends_with("CXL as memory and storage")
+                    || it.starts_with("large model, Lobster's ")
+            };
+            let unknown: Vec<_> = missing.into_iter().filter(|it| !is_known(it)).collect();
+            assert!(unknown.is_empty(), "{unknown:?}");
+            let unused: Vec<_> = names.difference(&shown).collect();
+            assert!(unused.is_empty(), "{unused:?}");
+        }
+    }
+
+    #[test]
+    fn figures_have_their_names_once() {
+        let names = names();
+        assert_eq!(names.len(), names.iter().collect::<BTreeSet<_>>().len(), "{names:?}");
+        assert_eq!(names.len(), PAPERS.len() + 33, "{names:?}");
+    }
 }

@@ -1,15 +1,11 @@
 //! Predictions of a run by the simulator (`tierfeed plan --simulate`), beside the report of the run.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{path::Path, process::Command};
 
-use anyhow::{Context as _, ensure};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
 use tierfeed_core::units::{BytesPerSecond, Nanoseconds};
-use tierfeed_harness::slow_disk::AHEAD;
+use tierfeed_harness::{files, programs, slow_disk::AHEAD};
 
 use crate::figure::Prediction;
 
@@ -99,10 +95,7 @@ impl Simulation<'_> {
         if let Some(transform_s) = self.transform_s {
             plan.args(["--transform-time", &nanoseconds(transform_s)]);
         }
-        let output = plan.stdin(Stdio::null()).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "`tierfeed plan --simulate` failed: {said}");
-        parse(&output.stdout, Path::new("tierfeed plan --simulate"))
+        programs::document(&mut plan)
     }
 }
 
@@ -160,9 +153,7 @@ pub(crate) fn predict(
     run_dir: &Path,
     cold: BytesPerSecond,
 ) -> anyhow::Result<Prediction> {
-    let path = run_dir.join("report.json");
-    let report = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let report: Report = parse(report.as_bytes(), &path)?;
+    let report: Report = files::read_json(&run_dir.join("report.json"))?;
     let job = run_dir.join("job.yaml");
     let (step_s, transform_s) = (report.step_s(), report.transform_s());
     let simulation = Simulation {
@@ -212,10 +203,6 @@ fn nanoseconds(seconds: f64) -> String {
     format!("{:.0} ns", seconds * 1e9)
 }
 
-fn parse<T: DeserializeOwned>(text: &[u8], of: &Path) -> anyhow::Result<T> {
-    serde_json::from_slice(text).with_context(|| format!("{} has another form", of.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,7 +212,7 @@ mod tests {
         let report = r#"{ "steps": 100, "head_start_s": 0.5, "wall_s": 3.0, "stall_s": 1.5,
                           "stall_for_s": { "decoding": 0.5 }, "cold_read_bytes": 7, "self_read_bytes": 0,
                           "transform": { "samples": 400, "held_s": 2.0 } }"#;
-        let report: Report = parse(report.as_bytes(), Path::new("report.json")).unwrap();
+        let report: Report = serde_json::from_str(report).unwrap();
         assert_eq!(nanoseconds(report.step_s()), "20000000 ns");
         assert_eq!(report.transform_s().map(nanoseconds), Some("5000000 ns".to_owned()));
     }

@@ -15,10 +15,11 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, ensure};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
 use tierfeed_harness::{
+    files,
     output::step,
     slow_disk::{AHEAD, SlowDisk, on_slow_disk},
 };
@@ -58,12 +59,12 @@ pub(crate) struct Nodes<'a> {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Side<'a> {
+pub(crate) struct Side {
     pub(crate) name: String,
     pub(crate) nodes: u32,
     pub(crate) ranks_per_node: u32,
     /// The training of each rank; for tierfeed, `job` has further keys of the job file.
-    pub(crate) training: Training<'a>,
+    pub(crate) training: Training,
     /// Memory of a node for page cache or tiers, beside the need of its processes.
     pub(crate) room: Bytes,
 }
@@ -140,12 +141,16 @@ impl Nodes<'_> {
         self.place.join("photographs")
     }
 
+    pub(crate) fn folder(&self) -> &Path {
+        self.trainer.folder()
+    }
+
     pub(crate) fn photographs_count(&self) -> u32 {
         self.settings.photographs
     }
 
     /// The turns of the sides alternate.
-    pub(crate) fn turns(&mut self, sides: &[Side<'_>]) -> anyhow::Result<Vec<Vec<Ranked>>> {
+    pub(crate) fn turns(&mut self, sides: &[Side]) -> anyhow::Result<Vec<Vec<Ranked>>> {
         let rounds = self.settings.rounds;
         let mut turns: Vec<Vec<Ranked>> = sides.iter().map(|_| Vec::new()).collect();
         for side in sides.iter().filter(|it| it.training.loader != "tierfeed") {
@@ -169,7 +174,7 @@ impl Nodes<'_> {
 
     /// Predicts the turn with the median time, without its first epoch. The simulator gets the time that a
     /// step computes, as it was set, and the measured time of the transform of a sample.
-    fn predict(&mut self, side: &Side<'_>, turns: &[Ranked]) -> anyhow::Result<Prediction> {
+    fn predict(&mut self, side: &Side, turns: &[Ranked]) -> anyhow::Result<Prediction> {
         let mut turns: Vec<&Ranked> = turns.iter().collect();
         turns.sort_by(|a, b| a.total_s().total_cmp(&b.total_s()));
         let ran = turns.get(turns.len() / 2).context("a side has turns")?;
@@ -215,18 +220,18 @@ impl Nodes<'_> {
 
     /// Trains for an epoch without a limit of the page cache: programs that are already in memory are not
     /// charged to the nodes of later trainings, so that their room is for photographs alone.
-    fn load_programs(&self, side: &Side<'_>) -> anyhow::Result<()> {
+    fn load_programs(&self, side: &Side) -> anyhow::Result<()> {
         let training = Training { epochs: 1, step_s: 0.0, ..side.training.clone() };
         let side = Side { training, room: Bytes(u64::MAX), ..side.clone() };
         self.run(&side, Bytes(0)).with_context(|| side.name.clone()).map(drop)
     }
 
     /// Main memory of tierfeed on a node: the room of a side in whole chunks, and the staging.
-    fn main_memory(&mut self, side: &Side<'_>) -> anyhow::Result<Bytes> {
+    fn main_memory(&mut self, side: &Side) -> anyhow::Result<Bytes> {
         Ok(Bytes(side.room.0 / CHUNK.0 * CHUNK.0 + self.staged_by(side)?.0))
     }
 
-    fn train(&mut self, side: &Side<'_>) -> anyhow::Result<Ranked> {
+    fn train(&mut self, side: &Side) -> anyhow::Result<Ranked> {
         let main_memory = self.main_memory(side)?;
         let ranked = self.run(side, main_memory);
         let ranked = ranked.with_context(|| side.name.clone())?;
@@ -242,7 +247,7 @@ impl Nodes<'_> {
     }
 
     /// Bytes that tierfeed stages on a node of a side, as its agent reports it.
-    fn staged_by(&mut self, side: &Side<'_>) -> anyhow::Result<Bytes> {
+    fn staged_by(&mut self, side: &Side) -> anyhow::Result<Bytes> {
         let key = (side.nodes, side.ranks_per_node);
         if side.training.loader != "tierfeed" {
             return Ok(Bytes(0));
@@ -260,7 +265,7 @@ impl Nodes<'_> {
         Ok(staged)
     }
 
-    fn run(&self, side: &Side<'_>, main_memory: Bytes) -> anyhow::Result<Ranked> {
+    fn run(&self, side: &Side, main_memory: Bytes) -> anyhow::Result<Ranked> {
         let folder = self.trainer.folder();
         let [settings, result, began, job, runs] =
             ["settings.json", "result.json", "result.json.began", "job.json", "run"]
@@ -301,21 +306,22 @@ impl Nodes<'_> {
             format!("the ranks said:\n{}", said.collect::<Vec<_>>().join("\n"))
         })?;
         fs::remove_file(&began)?;
-        let ranks = (0..nodes * ranks_per_node).map(|rank| read(&numbered(&result, rank)));
+        let ranks =
+            (0..nodes * ranks_per_node).map(|rank| files::read_json(&numbered(&result, rank)));
         let ranks = ranks.collect::<anyhow::Result<_>>()?;
         let mut reports = Vec::new();
         if is_tierfeed {
             for node in 0..nodes {
                 let of_node =
                     if nodes == 1 { runs.clone() } else { runs.join(format!("node-{node}")) };
-                reports.push(read(&of_node.join("report.json"))?);
+                reports.push(files::read_json(&of_node.join("report.json"))?);
             }
             fs::remove_dir_all(&runs)?;
         }
         Ok(Ranked { ranks, used, reports })
     }
 
-    fn job(&self, side: &Side<'_>, main_memory: Bytes) -> Json {
+    fn job(&self, side: &Side, main_memory: Bytes) -> Json {
         let Training { batch_size, epochs, workers, .. } = side.training;
         let mut job = json!({
             "name": "ranks",
@@ -344,7 +350,7 @@ impl Nodes<'_> {
 
 /// The most bytes of [`STAGED`] batches of all ranks of a node: the rows, and the stored samples that they
 /// are made of.
-fn staged_at_most(side: &Side<'_>) -> Bytes {
+fn staged_at_most(side: &Side) -> Bytes {
     let samples = u64::from(STAGED * side.training.batch_size * side.ranks_per_node);
     Bytes(samples * ROW * 2)
 }
@@ -352,16 +358,11 @@ fn staged_at_most(side: &Side<'_>) -> Bytes {
 #[derive(Serialize)]
 struct RankSettings<'a> {
     #[serde(flatten)]
-    training: &'a Training<'a>,
+    training: &'a Training,
     nodes: u32,
     ranks_per_node: u32,
 }
 
 fn numbered(path: &Path, number: u32) -> PathBuf {
     PathBuf::from(format!("{}.{number}", path.display()))
-}
-
-fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> anyhow::Result<T> {
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    serde_json::from_str(&text).with_context(|| path.display().to_string())
 }

@@ -21,7 +21,7 @@ use tierfeed_harness::{
 };
 
 use crate::{
-    figure::{Along, Chart, Figure, Prediction, Series, Source, Value},
+    figure::Prediction,
     machine::{Machine, OutOfMemory},
     prediction::predict,
     training::{Trained, Trainer, Training},
@@ -31,14 +31,12 @@ pub(crate) const BATCH: u32 = 16;
 /// The longer side of a photograph, in pixels.
 const SIDE: u32 = 500;
 /// Decoded images that tierfeed stages beside its tiers, to a whole chunk; less if they are not decoded, see
-/// [`Stage::memory_for`].
+/// [`Stage::staged`].
 pub(crate) const STAGING: Bytes = Bytes::mib(16);
 /// More than any job of an experiment stages.
 const MORE_THAN_STAGED: Bytes = Bytes::mib(64);
-/// Tiers have whole chunks.
-const CHUNK: Bytes = Bytes::mib(1);
 /// Room beside the measured need, for kernel memory and variation. Page cache may fill the rest of it.
-pub(crate) const SPARE: Bytes = Bytes::mib(32);
+const SPARE: Bytes = Bytes::mib(32);
 
 /// A step in which loaders fill what they buffer, in seconds.
 const SLOW_STEP_S: f64 = 0.03;
@@ -49,7 +47,8 @@ const ATTEMPTS: u32 = 4;
 /// machine.
 const AHEAD_MAX: Nanoseconds = Nanoseconds(2 * SLICE.0);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Extent {
     Full,
     /// The most telling sides of each figure, in a minute or two for a paper: to see what a change broke.
@@ -123,11 +122,15 @@ struct Tier {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Side<'a> {
+pub(crate) struct Side {
     pub(crate) name: String,
-    pub(crate) training: Training<'a>,
+    pub(crate) training: Training,
     /// Memory for page cache or tiers, beside the need of the processes; `None` for all of the machine.
     pub(crate) room: Option<Bytes>,
+    /// More of it, which `tierfeed hog` takes before.
+    pub(crate) hog: Option<Bytes>,
+    /// Whether its data are not on the disk.
+    pub(crate) is_far: bool,
 }
 
 /// Makes photographs and a disk of `rate` with room for `copies` of them, runs `experiment`, and removes both.
@@ -192,43 +195,46 @@ impl Stage<'_> {
         Bytes(self.dataset.0 * percent / 100)
     }
 
-    /// The main memory with which the cache of a job holds `cached`, in whole chunks: that, and the staging
-    /// of the job, as a run of one epoch reports it.
-    pub(crate) fn memory_for(
-        &mut self,
-        cached: Bytes,
-        training: &Training<'_>,
-    ) -> anyhow::Result<Bytes> {
-        let key = (training.batch_size, training.decode);
-        if !self.staged.contains_key(&key) {
-            let job = job(MORE_THAN_STAGED, &[("page_cache", "off".into())]);
-            let alone = Training { epochs: 1, step_s: 0.0, job, ..training.clone() };
-            let machine = Machine { disk: Some(self.disk), ..Machine::default() };
-            let run_dir = self.trainer.train(&machine, &alone)?.run_dir;
-            let path = run_dir.context("a run of tierfeed has a directory")?.join("report.json");
-            let report = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            let report: Report = serde_json::from_str(&report)?;
-            let main = report.tiers.iter().find(|tier| tier.name == "main-memory");
-            let staged = MORE_THAN_STAGED.0.saturating_sub(main.map_or(0, |it| it.cache_bytes));
-            self.staged.insert(key, Bytes(staged));
-        }
-        Ok(Bytes(cached.0 / CHUNK.0 * CHUNK.0 + self.staged[&key].0))
+    pub(crate) fn rate(&self) -> BytesPerSecond {
+        self.rate
     }
 
-    /// Trains once with the memory of a side and `take` more, which `tierfeed hog` takes before.
-    pub(crate) fn train_beside_hog(
+    /// Runs `experiment` with another limit of the disk.
+    pub(crate) fn with_disk<T>(
         &mut self,
-        side: &Side<'_>,
-        take: Bytes,
-    ) -> anyhow::Result<Trained> {
-        let memory = self.memory(side)?.map(|memory| Bytes(memory.0 + take.0));
-        let machine = Machine { disk: Some(self.disk), memory, ..Machine::default() };
-        self.trainer.train_beside_hog(&machine, &side.training, take)
+        rate: BytesPerSecond,
+        experiment: impl FnOnce(&mut Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let before = (self.rate, self.emulated.clone());
+        self.limit_disk(rate)?;
+        let outcome = experiment(self);
+        (self.rate, self.emulated) = before;
+        self.disk.limit(self.rate)?;
+        outcome
+    }
+
+    /// Bytes that a job stages beside its tiers, as a run of one epoch reports it.
+    pub(crate) fn staged(&mut self, training: &Training) -> anyhow::Result<Bytes> {
+        let key = (training.batch_size, training.decode);
+        if let Some(staged) = self.staged.get(&key) {
+            return Ok(*staged);
+        }
+        let mut job = job(MORE_THAN_STAGED);
+        job["page_cache"] = "off".into();
+        let alone = Training { epochs: 1, step_s: 0.0, job, ..training.clone() };
+        let machine = Machine { disk: Some(self.disk), ..Machine::default() };
+        let run_dir = self.trainer.train(&machine, &alone)?.run_dir;
+        let run_dir = run_dir.context("a run of tierfeed has a directory")?;
+        let report: Report = files::read_json(&run_dir.join("report.json"))?;
+        let main = report.tiers.iter().find(|tier| tier.name == "main-memory");
+        let staged = Bytes(MORE_THAN_STAGED.0.saturating_sub(main.map_or(0, |it| it.cache_bytes)));
+        self.staged.insert(key, staged);
+        Ok(staged)
     }
 
     /// Trains once with the memory of a side. A loader that needs more than it was measured to hold gets more, and so
     /// do its next turns.
-    pub(crate) fn train(&mut self, side: &Side<'_>) -> anyhow::Result<Trained> {
+    pub(crate) fn train(&mut self, side: &Side) -> anyhow::Result<Trained> {
         let mut attempts = ATTEMPTS;
         let trained = loop {
             let memory = self.memory(side)?;
@@ -246,19 +252,26 @@ impl Stage<'_> {
         Ok(trained)
     }
 
-    fn train_with(&self, side: &Side<'_>, memory: Option<Bytes>) -> anyhow::Result<Trained> {
-        let machine = Machine { disk: Some(self.disk), memory, ..Machine::default() };
-        self.trainer.train(&machine, &side.training)
+    fn train_with(&self, side: &Side, memory: Option<Bytes>) -> anyhow::Result<Trained> {
+        let disk = (!side.is_far).then_some(self.disk);
+        let machine = |memory| Machine { disk, memory, ..Machine::default() };
+        match side.hog {
+            None => self.trainer.train(&machine(memory), &side.training),
+            Some(take) => {
+                let memory = memory.map(|memory| Bytes(memory.0 + take.0));
+                self.trainer.train_beside_hog(&machine(memory), &side.training, take)
+            }
+        }
     }
 
     /// The memory of a side: that of its processes, its room, and [`SPARE`].
-    fn memory(&mut self, side: &Side<'_>) -> anyhow::Result<Option<Bytes>> {
+    fn memory(&mut self, side: &Side) -> anyhow::Result<Option<Bytes>> {
         let Some(room) = side.room else { return Ok(None) };
         Ok(Some(Bytes(self.held_by(side)?.0 + room.0 + SPARE.0)))
     }
 
     /// The turns of the sides alternate.
-    pub(crate) fn turns(&mut self, sides: &[Side<'_>]) -> anyhow::Result<Vec<Vec<Trained>>> {
+    pub(crate) fn turns(&mut self, sides: &[Side]) -> anyhow::Result<Vec<Vec<Trained>>> {
         let rounds = self.settings.rounds;
         let mut turns: Vec<Vec<Trained>> = sides.iter().map(|_| Vec::new()).collect();
         for round in 1..=rounds {
@@ -273,8 +286,11 @@ impl Stage<'_> {
         Ok(turns)
     }
 
-    /// Predicts the turn with the median time, where tierfeed trained.
-    fn predict(&mut self, side: &Side<'_>, turns: &[Trained]) -> anyhow::Result<()> {
+    /// Predicts the turn with the median time, where tierfeed trained alone from the disk.
+    fn predict(&mut self, side: &Side, turns: &[Trained]) -> anyhow::Result<()> {
+        if side.is_far || side.hog.is_some() {
+            return Ok(());
+        }
         let mut turns: Vec<&Trained> = turns.iter().collect();
         turns.sort_by(|a, b| a.total_s().total_cmp(&b.total_s()));
         let Some(run_dir) = turns.get(turns.len() / 2).and_then(|it| it.run_dir.as_ref()) else {
@@ -283,14 +299,6 @@ impl Stage<'_> {
         let tierfeed = &self.settings.tierfeed;
         self.predictions.push(predict(tierfeed, &side.name, run_dir, self.rate)?);
         Ok(())
-    }
-
-    pub(crate) fn repeat(
-        &mut self,
-        repeat: impl FnOnce(&mut Self) -> anyhow::Result<Figure>,
-    ) -> anyhow::Result<Figure> {
-        let figure = repeat(self)?;
-        Ok(Figure { predictions: self.take_predictions(), ..figure })
     }
 
     pub(crate) fn add_predictions(&mut self, predictions: Vec<Prediction>) {
@@ -302,39 +310,20 @@ impl Stage<'_> {
         std::mem::take(&mut self.predictions)
     }
 
-    /// Runs all sides in turns, and draws `figure` of each: a series for each row, along all of `along`.
-    pub(crate) fn chart(
-        &mut self,
-        (x, y): (&str, &str),
-        along: Along,
-        rows: Vec<(String, Vec<Side<'_>>)>,
-        figure: impl Fn(&Trained) -> f64,
-    ) -> anyhow::Result<Chart> {
-        let sides: Vec<Side<'_>> = rows.iter().flat_map(|(_, sides)| sides.clone()).collect();
-        let mut turns = self.turns(&sides)?.into_iter();
-        let series = rows.into_iter().map(|(name, sides)| Series {
-            name,
-            source: Source::Measured,
-            values: turns.by_ref().take(sides.len()).map(|it| value(&it, &figure)).collect(),
-        });
-        let series = series.collect();
-        Ok(Chart { title: String::new(), x: x.to_owned(), y: y.to_owned(), along, series })
-    }
-
     /// Memory that the processes of a side need without page cache and without tiers, by a run without a
     /// limit, in which steps are so slow that buffers fill.
-    fn held_by(&mut self, side: &Side<'_>) -> anyhow::Result<&mut Bytes> {
-        let Training { loader, workers, decode, .. } = side.training;
+    fn held_by(&mut self, side: &Side) -> anyhow::Result<&mut Bytes> {
+        let Training { loader, workers, decode, .. } = &side.training;
         let key = format!("{loader} {workers} {decode}");
         if !self.held.contains_key(&key) {
             let is_tierfeed = loader.starts_with("tierfeed");
             let mut alone = Training { epochs: 1, step_s: SLOW_STEP_S, ..side.training.clone() };
             if loader == "tierfeed" {
-                alone.job = job(STAGING, &[]);
+                alone.job = job(STAGING);
             } else if is_tierfeed {
-                alone.job["tiers"] = job(STAGING, &[])["tiers"].clone();
+                alone.job["tiers"] = job(STAGING)["tiers"].clone();
             }
-            let alone = Side { training: alone, ..side.clone() };
+            let alone = Side { training: alone, hog: None, ..side.clone() };
             let used = self.train_with(&alone, None)?.used;
             let used = used.context("a training says what it used")?.memory;
             let tiers = if is_tierfeed { STAGING } else { Bytes(0) };
@@ -366,14 +355,10 @@ pub(crate) fn limited(
     Ok(rates)
 }
 
-/// A job without its data: main memory including the staging, and further keys.
-pub(crate) fn job(main_memory: Bytes, more: &[(&str, Json)]) -> Json {
+/// A job without its data, whose main memory includes the staging.
+pub(crate) fn job(main_memory: Bytes) -> Json {
     let size = format!("{} B", main_memory.0);
-    let mut job = json!({ "chunk": "1 MiB", "tiers": { "main-memory": { "size": size } } });
-    for (key, value) in more {
-        extend(&mut job, &json!({ *key: value }));
-    }
-    job
+    json!({ "chunk": "1 MiB", "tiers": { "main-memory": { "size": size } } })
 }
 
 /// Adds keys to a job; keys of a mapping that the job has are added to that mapping.
@@ -384,15 +369,6 @@ pub(crate) fn extend(job: &mut Json, more: &Json) {
             _ => job[key] = value.clone(),
         }
     }
-}
-
-pub(crate) fn cxl_memory(size: Bytes) -> Json {
-    let emulate = json!({ "latency": "350 ns", "bandwidth": "20 GB/s" });
-    json!({ "cxl-memory": { "size": format!("{} B", size.0), "emulate": emulate } })
-}
-
-pub(crate) fn value(turns: &[Trained], figure: impl Fn(&Trained) -> f64) -> Option<Value> {
-    Value::of(&turns.iter().map(figure).collect::<Vec<_>>())
 }
 
 pub(crate) fn bytes_below(folder: &Path) -> anyhow::Result<u64> {

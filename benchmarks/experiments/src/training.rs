@@ -38,11 +38,11 @@ pub(crate) struct Trainer {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Training<'a> {
+pub(crate) struct Training {
     /// The loader, by its name in the script.
-    pub(crate) loader: &'a str,
+    pub(crate) loader: String,
     /// A folder of photographs, or of what the loader made of them.
-    pub(crate) data: &'a Path,
+    pub(crate) data: PathBuf,
     pub(crate) batch_size: u32,
     pub(crate) epochs: u32,
     /// The time of a step on the accelerator.
@@ -112,7 +112,7 @@ impl Trained {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "few values")]
-fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
@@ -221,7 +221,7 @@ impl Trainer {
     pub(crate) fn train(
         &self,
         machine: &Machine<'_>,
-        training: &Training<'_>,
+        training: &Training,
     ) -> anyhow::Result<Trained> {
         self.train_by(&self.python, &[], machine, training)
     }
@@ -234,7 +234,7 @@ impl Trainer {
     pub(crate) fn train_beside_hog(
         &self,
         machine: &Machine<'_>,
-        training: &Training<'_>,
+        training: &Training,
         take: Bytes,
     ) -> anyhow::Result<Trained> {
         let take = format!("{} B", take.0);
@@ -248,7 +248,7 @@ impl Trainer {
         program: &Path,
         arguments: &[&OsStr],
         machine: &Machine<'_>,
-        training: &Training<'_>,
+        training: &Training,
     ) -> anyhow::Result<Trained> {
         let [settings, result, messages] =
             ["settings.json", "result.json", "messages"].map(|name| self.folder.join(name));

@@ -99,16 +99,15 @@ impl Far {
         decode: bool,
     ) -> anyhow::Result<Trained> {
         let folder = if loader.converts { loader.script } else { FILES };
-        let data = self.bucket.at(folder);
         let training = Training {
-            loader: loader.script,
-            data: &data,
+            loader: loader.script.to_owned(),
+            data: self.bucket.at(folder),
             batch_size: BATCH,
             epochs: 1,
             step_s: 0.0,
             workers: loader.workers,
             decode,
-            job: job(Bytes(2 * STAGING.0), &[]),
+            job: job(Bytes(2 * STAGING.0)),
         };
         let trained = stage.trainer.train(&Machine::default(), &training)?;
         let all = u64::from(self.photographs);

@@ -1,37 +1,20 @@
-//! Repeats the figures of a paper that are wanted, on one stage. One that fails is named, and the others go on.
+//! Repeats the figures of a paper that are wanted. One that fails is named, and the others go on.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
-use tierfeed_core::units::BytesPerSecond;
-
+use super::{
+    deli,
+    drawing::Drawing,
+    file::{Data, Experiment, FigureFile, Ground, PaperFile, SideFile, Special, Trial},
+    measure::Outcome,
+    ram_disk::{RamDisk, on_ram_disk},
+    special::{Drawn, accuracy, eviction, probe, reuse},
+    trials,
+};
 use crate::{
     figure::Figure,
     stage::{Extent, Settings, Stage, on_stage},
 };
-
-/// Runs what one figure or several show.
-pub(super) type Repeat = fn(&mut Stage<'_>) -> anyhow::Result<Vec<Figure>>;
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ground {
-    pub(super) disk: BytesPerSecond,
-    /// Room on the disk, in copies of the photographs.
-    pub(super) copies: u64,
-    /// The most photographs, and the most in a quick run.
-    pub(super) photographs: u32,
-    pub(super) photographs_quick: u32,
-}
-
-impl Ground {
-    /// The settings, with the number of photographs limited.
-    pub(super) fn settings(&self, settings: &Settings) -> Settings {
-        let most = match settings.extent {
-            Extent::Full => self.photographs,
-            Extent::Quick => self.photographs_quick,
-        };
-        Settings { photographs: settings.photographs.min(most), ..settings.clone() }
-    }
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Repeated {
@@ -70,47 +53,123 @@ impl Repeated {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct OnStage {
-    pub(super) ground: Ground,
-    /// By name; those of one entry come from the same runs.
-    pub(super) figures: &'static [(&'static [&'static str], Repeat)],
+/// An experiment, and those of its figures that are wanted.
+struct Wanted<'a> {
+    paper: &'a PaperFile,
+    experiment: &'a Experiment,
+    figures: Vec<&'a FigureFile>,
+    extent: Extent,
 }
 
-impl OnStage {
-    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.figures.iter().flat_map(|(names, _)| names.iter().copied())
-    }
-
-    pub(super) fn run(
-        &self,
-        settings: &Settings,
-        is_wanted: &dyn Fn(&str) -> bool,
-        repeated: &mut Repeated,
-    ) {
-        let Self { ground, figures } = self;
-        let wanted: Vec<_> =
-            figures.iter().filter(|(names, _)| names.iter().any(|name| is_wanted(name))).collect();
-        if wanted.is_empty() {
-            return;
-        }
-        let settings = ground.settings(settings);
-        let made = on_stage(&settings, ground.disk, ground.copies, |stage| {
-            for (names, repeat) in &wanted {
-                let mut made = repeat(stage);
+pub(super) fn run(
+    paper: &PaperFile,
+    settings: &Settings,
+    is_wanted: &dyn Fn(&str) -> bool,
+    repeated: &mut Repeated,
+) {
+    let extent = settings.extent;
+    let is_wanted =
+        |it: &&FigureFile| is_wanted(&it.name) && it.only.is_none_or(|only| only == extent);
+    let wanted = paper.experiments.iter().map(|experiment| {
+        let figures = experiment.figures.iter().filter(is_wanted).collect();
+        Wanted { paper, experiment, figures, extent }
+    });
+    let wanted: Vec<_> = wanted.filter(|it| !it.figures.is_empty()).collect();
+    let (staged, alone): (Vec<_>, Vec<_>) = wanted
+        .iter()
+        .partition(|it| paper.stage.is_some() && it.experiment.special != Some(Special::Eviction));
+    if let (Some(ground), false) = (paper.stage, staged.is_empty()) {
+        let made = on_stage(&ground.settings(settings), ground.disk, ground.copies, |stage| {
+            for it in &staged {
+                let mut made = it.on_stage(stage);
                 let predictions = stage.take_predictions();
-                if let Ok(figures) = &mut made {
-                    figures.retain(|figure| is_wanted(&figure.name));
-                }
                 if let Ok([first, ..]) = made.as_deref_mut() {
                     first.predictions.extend(predictions);
                 }
-                repeated.add(names, made);
+                repeated.add(&it.names(), made);
             }
             Ok(Vec::new())
         });
-        let names: Vec<&str> = wanted.iter().flat_map(|(names, _)| names.iter().copied()).collect();
-        repeated.add(&names, made);
+        repeated.add(&staged.iter().flat_map(|it| it.names()).collect::<Vec<_>>(), made);
+    }
+    for it in alone {
+        repeated.add(&it.names(), it.alone(settings));
+    }
+}
+
+impl Ground {
+    /// The settings, with the number of photographs limited.
+    fn settings(&self, settings: &Settings) -> Settings {
+        let most = match settings.extent {
+            Extent::Full => self.photographs,
+            Extent::Quick => self.photographs_quick,
+        };
+        Settings { photographs: settings.photographs.min(most), ..settings.clone() }
+    }
+}
+
+impl Wanted<'_> {
+    fn names(&self) -> Vec<&str> {
+        self.figures.iter().map(|it| &it.name[..]).collect()
+    }
+
+    fn on_stage(&self, stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
+        let drawn = match self.experiment.special {
+            None => return self.draw(&self.outcomes(stage)?),
+            Some(Special::Probe) => probe::measured(stage)?,
+            Some(Special::Reuse) => reuse::measured(stage)?,
+            Some(Special::Accuracy) => accuracy::measured(stage)?,
+            Some(Special::Eviction) => eviction::replayed(self.extent),
+        };
+        self.with(drawn, trials::told(stage))
+    }
+
+    /// Without a stage.
+    fn alone(&self, settings: &Settings) -> anyhow::Result<Vec<Figure>> {
+        if self.experiment.special == Some(Special::Eviction) {
+            return self.with(eviction::replayed(self.extent), BTreeMap::new());
+        }
+        let trials = self.experiment.trials.iter();
+        let run = |trial: &Trial| deli::run(settings, trial, &|it| self.shows(it));
+        self.draw(&trials.map(run).collect::<anyhow::Result<Vec<_>>>()?)
+    }
+
+    fn outcomes(&self, stage: &mut Stage<'_>) -> anyhow::Result<Vec<Outcome>> {
+        let trials = &self.experiment.trials;
+        let run = |stage: &mut Stage<'_>, ram_disk: Option<&RamDisk<'_>>| {
+            let run = |trial| trials::run(stage, trial, ram_disk, &|it| self.shows(it)).transpose();
+            trials.iter().filter_map(run).collect()
+        };
+        let on_ram_disk_is = |it: &Trial| it.sides.iter().any(|it| it.data == Some(Data::RamDisk));
+        if trials.iter().any(on_ram_disk_is) {
+            return on_ram_disk(stage, |stage, ram_disk| run(stage, Some(ram_disk)));
+        }
+        run(stage, None)
+    }
+
+    /// Whether a side runs: it is of this extent, and a figure that is wanted shows it.
+    fn shows(&self, side: &SideFile) -> bool {
+        let shown = self.experiment.shown(self.figures.iter().copied());
+        side.only.is_none_or(|only| only == self.extent) && shown.contains(&side.name[..])
+    }
+
+    fn draw(&self, outcomes: &[Outcome]) -> anyhow::Result<Vec<Figure>> {
+        let figure = |file: &&FigureFile| Drawing { file, outcomes }.figure(self.paper);
+        self.figures.iter().map(figure).collect()
+    }
+
+    fn with(
+        &self,
+        Drawn { charts, claims, told }: Drawn,
+        mut known: BTreeMap<&'static str, String>,
+    ) -> anyhow::Result<Vec<Figure>> {
+        known.extend(told);
+        let outcome = Outcome { told: known, ..Outcome::default() };
+        let mut figures = self.draw(&[outcome])?;
+        if let [first, ..] = &mut figures[..] {
+            (first.charts, first.headlines) = (charts, claims);
+        }
+        Ok(figures)
     }
 }
 
@@ -120,15 +179,6 @@ mod tests {
     use crate::figure::Paper;
 
     #[test]
-    fn a_figure_that_fails_is_named_with_its_reason() {
-        let mut repeated = Repeated::default();
-        repeated.add(&["lobster-7", "lobster-8"], Err(anyhow::anyhow!("no disk")));
-        repeated.add(&["lobster-6"], Ok(Vec::new()));
-        let failed: Vec<_> = repeated.failed.iter().map(ToString::to_string).collect();
-        assert_eq!(failed, ["lobster-7, lobster-8: no disk"]);
-    }
-
-    #[test]
     fn a_figure_is_there_or_failed_only_by_its_whole_name() {
         let mut repeated = Repeated::default();
         let there = Figure::named(Paper::Lobster, "lobster-8b", "", "");
@@ -136,5 +186,7 @@ mod tests {
         repeated.add(&["lobster-7c", "lobster-3"], Err(anyhow::anyhow!("lobster-10 is too slow")));
         assert_eq!(["lobster-8b", "lobster-7c", "lobster-3"].map(|it| repeated.has(it)), [true; 3]);
         assert_eq!(["lobster-8", "lobster-7", "lobster-10"].map(|it| repeated.has(it)), [false; 3]);
+        let failed: Vec<_> = repeated.failed.iter().map(ToString::to_string).collect();
+        assert_eq!(failed, ["lobster-7c, lobster-3: lobster-10 is too slow"]);
     }
 }

@@ -1,22 +1,15 @@
 //! Figure 1: bandwidth of memory near and far by threads, and latency, as `tierfeed tiers probe` measures them.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{fs, path::Path, process::Command};
 
-use anyhow::{Context as _, ensure};
 use serde::Deserialize;
+use tierfeed_harness::{output::step, programs};
 
-use tierfeed_harness::output::step;
-
+use super::Drawn;
 use crate::{
-    figure::{Along, Chart, Figure, Headline, Paper, Series, Value, Verdict},
-    stage::{Extent, Stage},
+    figure::{Along, Chart, Headline, Series, Value, Verdict},
+    stage::Stage,
 };
-
-pub(super) const NAME: &str = "deep-memory-1";
 
 /// The idle latency of the paper's machine, in ns.
 ///
@@ -60,54 +53,34 @@ impl Estimate {
     }
 }
 
-/// A quick run has none: a probe takes half a minute, and shows nothing of tierfeed that a change could
-/// break.
-pub(super) fn figures(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
-    if stage.settings.extent == Extent::Quick {
-        return Ok(Vec::new());
-    }
+pub(in crate::papers) fn measured(stage: &Stage<'_>) -> anyhow::Result<Drawn> {
     step("a probe of the memory");
-    let probe = probe(&stage.settings.tierfeed, &stage.made.with_file_name("tiers.json"))?;
-    Ok(vec![figure(&probe)])
+    Ok(drawn(&probe(&stage.settings.tierfeed, &stage.made.with_file_name("tiers.json"))?))
 }
 
 fn probe(tierfeed: &Path, report: &Path) -> anyhow::Result<Probe> {
     let mut probe = Command::new(tierfeed);
     probe.args(["tiers", "probe", "--quick", "--json", "--output"]).arg(report);
-    let output = probe.stdin(Stdio::null()).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`tierfeed tiers probe` failed: {said}");
+    let measured = programs::document(&mut probe);
     fs::remove_file(report)?;
-    serde_json::from_slice(&output.stdout).context("`tierfeed tiers probe` has another form")
+    measured
 }
 
-fn figure(probe: &Probe) -> Figure {
+fn drawn(probe: &Probe) -> Drawn {
     let mut threads: Vec<u32> = probe.pairs.iter().flat_map(Pair::threads).collect();
     threads.sort_unstable();
     threads.dedup();
     let series = probe.pairs.iter().map(|pair| {
         Series::measured(pair.name(), threads.iter().map(|it| pair.triad(*it)).collect())
     });
-    let chart = Chart::new(
-        "threads",
-        "GB/s",
-        Along::Positions(threads.iter().map(|it| f64::from(*it)).collect()),
-        series.collect(),
-    )
-    .titled("STREAM triad");
-    let is_one_node = probe.pairs.iter().all(Pair::is_near);
-    let one_node = "this machine has one memory node: what is far is emulated in all other figures by a tier that \
-                    waits 350 ns an access and passes 20 GB/s, which a probe states and does not measure";
-    Figure {
-        setting: "tierfeed tiers probe --quick on this machine: near is memory of the node of the threads, far that of \
-                  another."
-            .to_owned(),
-        charts: vec![chart],
-        headlines: headlines(probe),
-        emulated: is_one_node.then(|| one_node.to_owned()).into_iter().collect(),
-        ..Figure::named(Paper::DeepMemory, NAME, "Figure 1", "Memory near and far")
-    }
+    let along = Along::Positions(threads.iter().map(|it| f64::from(*it)).collect());
+    let chart = Chart::new("threads", "GB/s", along, series.collect()).titled("STREAM triad");
+    let far = if probe.pairs.iter().all(Pair::is_near) { EMULATED } else { "" };
+    Drawn { charts: vec![chart], claims: claims(probe), told: vec![("far", far.to_owned())] }
 }
+
+const EMULATED: &str = "this machine has one memory node: what is far is emulated in all other figures by a tier that \
+                        waits 350 ns an access and passes 20 GB/s, which a probe states and does not measure";
 
 impl Pair {
     fn is_near(&self) -> bool {
@@ -130,7 +103,7 @@ impl Pair {
 }
 
 /// Latencies are of the machine, so none is better or worse than the paper's.
-fn headlines(probe: &Probe) -> Vec<Headline> {
+fn claims(probe: &Probe) -> Vec<Headline> {
     let latency = |is_near: bool| {
         let pair = probe.pairs.iter().find(|pair| pair.is_near() == is_near)?;
         Some(pair.idle_latency_ns)
@@ -176,11 +149,10 @@ mod tests {
             "bandwidth": [{ "traffic": "triad", "threads": 2,
                             "bytes_per_s": { "median": 2e10, "low": 1e10, "high": 3e10 } }]
         }] }"#;
-        let figure = figure(&serde_json::from_str(report).unwrap());
-        let [near, far] = &figure.headlines[..] else { panic!("{:?}", figure.headlines) };
+        let drawn = drawn(&serde_json::from_str(report).unwrap());
+        let [near, far] = &drawn.claims[..] else { panic!("{:?}", drawn.claims) };
         assert_eq!((near.here.as_str(), far.here.as_str()), ("90 ns (80 to 95)", "none"));
-        assert_eq!(figure.charts[0].series.len(), 1);
-        assert_eq!(figure.charts[0].series[0].values[0].map(|it| it.median), Some(20.0));
-        assert!(!figure.emulated.is_empty());
+        assert_eq!(drawn.charts[0].series.len(), 1);
+        assert_eq!(drawn.charts[0].series[0].values[0].map(|it| it.median), Some(20.0));
     }
 }

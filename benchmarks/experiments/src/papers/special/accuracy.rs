@@ -7,12 +7,12 @@ use serde_json::json;
 
 use tierfeed_harness::output::step;
 
+use super::Drawn;
 use crate::{
-    figure::{Along, Chart, Figure, Headline, Paper, Series, Value, Verdict},
-    stage::{Extent, Settings, Stage},
+    figure::{Along, Chart, Headline, Series, Value, Verdict},
+    stage::{Extent, Stage},
+    training::mean,
 };
-
-pub(super) const NAME: &str = "lobster-9";
 
 const SEED: &str = "1";
 const BATCH: &str = "32";
@@ -31,7 +31,7 @@ struct Learned {
     accuracies: Vec<f64>,
 }
 
-pub(super) fn figures(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
+pub(in crate::papers) fn measured(stage: &Stage<'_>) -> anyhow::Result<Drawn> {
     let (images, epochs) = match stage.settings.extent {
         Extent::Full => (5000_u32, 8_u32),
         Extent::Quick => (1000, 2),
@@ -39,13 +39,25 @@ pub(super) fn figures(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
     let folder = stage.made.with_file_name("labelled");
     step(&format!("{images} labelled images"));
     write_images(stage, &folder, images)?;
-    let mut learned = Vec::new();
-    for (script, name) in LOADERS {
+    let learned = |(script, name): (&str, &str)| {
         step(&format!("{name}: {epochs} epochs of a small network"));
-        learned.push(train(stage, script, &folder, epochs)?);
-    }
-    let [theirs, ours] = &learned[..] else { return Ok(Vec::new()) };
-    Ok(vec![figure(stage.settings, images, theirs, ours)])
+        train(stage, script, &folder, epochs)
+    };
+    let [theirs, ours] = [learned(LOADERS[0])?, learned(LOADERS[1])?];
+    let which = match &stage.settings.labelled {
+        Some(tar) => tar.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        None => "ten generated classes".to_owned(),
+    };
+    let losses = |learned: &Learned| learned.losses.iter().map(|it| mean(it)).collect::<Vec<_>>();
+    let correct = "test images that are classified correctly";
+    Ok(Drawn {
+        charts: vec![
+            chart(correct, "share", &theirs.accuracies, &ours.accuracies),
+            chart("loss", "mean of the epoch", &losses(&theirs), &losses(&ours)),
+        ],
+        claims: vec![same_losses(&theirs, &ours)],
+        told: vec![("images", images.to_string()), ("which", which)],
+    })
 }
 
 fn write_images(stage: &Stage<'_>, to: &Path, count: u32) -> anyhow::Result<()> {
@@ -63,32 +75,6 @@ fn train(stage: &Stage<'_>, loader: &str, data: &Path, epochs: u32) -> anyhow::R
     stage.trainer.ask_script("accuracy.py", &arguments)
 }
 
-fn figure(settings: &Settings, images: u32, theirs: &Learned, ours: &Learned) -> Figure {
-    let which = match &settings.labelled {
-        Some(tar) => tar.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        None => "ten generated classes".to_owned(),
-    };
-    let (theirs_by_epoch, ours_by_epoch) = (mean_losses(theirs), mean_losses(ours));
-    Figure {
-        setting: format!(
-            "{images} images of {which}, and as test a fifth as many; a network of three convolutions with the same \
-             seed, batches of {BATCH} in the order of PyTorch's `DistributedSampler`; tierfeed with {MEMORY} of memory."
-        ),
-        charts: vec![
-            chart(
-                "test images that are classified correctly",
-                "share",
-                &theirs.accuracies,
-                &ours.accuracies,
-            ),
-            chart("loss", "mean of the epoch", &theirs_by_epoch, &ours_by_epoch),
-        ],
-        headlines: vec![same_losses(theirs, ours)],
-        emulated: vec!["a small network on the CPU stands for ResNet50 on GPUs".to_owned()],
-        ..Figure::named(Paper::Lobster, NAME, "Figure 9", "A network learns the same")
-    }
-}
-
 fn chart(title: &str, y: &str, theirs: &[f64], ours: &[f64]) -> Chart {
     let series = |name: &str, values: &[f64]| {
         Series::measured(name, values.iter().map(|it| Some(Value::exactly(*it))).collect())
@@ -101,12 +87,6 @@ fn chart(title: &str, y: &str, theirs: &[f64], ours: &[f64]) -> Chart {
         vec![series(LOADERS[0].1, theirs), series(LOADERS[1].1, ours)],
     )
     .titled(title)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a count of steps")]
-fn mean_losses(learned: &Learned) -> Vec<f64> {
-    let mean = |losses: &Vec<f64>| losses.iter().sum::<f64>() / losses.len() as f64;
-    learned.losses.iter().map(mean).collect()
 }
 
 /// The paper's curves differ by their seeds. With one seed and one order there is nothing that may differ.

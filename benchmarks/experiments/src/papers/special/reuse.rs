@@ -1,24 +1,18 @@
 //! Figure 4: after how many steps a node reads a sample again.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    process::{Command, Stdio},
-};
+use std::{collections::BTreeMap, fs, process::Command};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde_json::json;
 
-use tierfeed_harness::output::step;
+use tierfeed_harness::{output::step, programs};
 
-use super::systems::described;
+use super::Drawn;
 use crate::{
     claim::at_least,
-    figure::{Along, Chart, Figure, Series, Value},
+    figure::{Along, Chart, Series, Value},
     stage::Stage,
 };
-
-pub(super) const NAME: &str = "lobster-4";
 
 /// As in section 3 of Lobster: eight nodes with eight GPUs each, and 562 steps in an epoch. Batches are smaller, and
 /// the dataset with them: distances in steps do not depend on that.
@@ -36,7 +30,7 @@ const COUNTED: u32 = 12;
 /// Upper ends of the bars, in steps; the last has none.
 const BARS: [u32; 6] = [500, 1_000, 2_000, 3_000, 4_000, 5_000];
 
-pub(super) fn figures(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
+pub(in crate::papers) fn measured(stage: &Stage<'_>) -> anyhow::Result<Drawn> {
     step("the order of a node");
     let distances = distances(&order_of_node_0(stage)?)?;
     let longer = |steps: u32| share(&distances, |distance| distance > steps);
@@ -46,27 +40,13 @@ pub(super) fn figures(stage: &mut Stage<'_>) -> anyhow::Result<Vec<Figure>> {
     let rest = longer(BARS[BARS.len() - 1]);
     let names = edges.windows(2).map(|ends| format!("{} to {}", ends[0], ends[1]));
     let last = format!("more than {}", BARS[BARS.len() - 1]);
-    Ok(vec![Figure {
-        number: "Figure 4".to_owned(),
-        title: "Steps until a node reads a sample again".to_owned(),
-        charts: vec![Chart::new(
-            "steps",
-            "share of reads",
-            Along::Groups(names.chain([last]).collect()),
-            vec![Series::measured("here", bars.chain([rest]).collect())],
-        )],
-        headlines: claim.into_iter().collect(),
-        emulated: vec!["nothing: the order is that of PyTorch's DistributedSampler".to_owned()],
-        ..described(
-            NAME,
-            format!(
-                "The order of node 0 of {NODES} with {RANKS_PER_NODE} ranks each, as tierfeed plan --dump prints it: \
-                 {STEPS} steps in an epoch as in the paper, in batches of {BATCH}; reads of {COUNTED} of {EPOCHS} \
-                 epochs."
-            ),
-            Vec::new(),
-        )
-    }])
+    let along = Along::Groups(names.chain([last]).collect());
+    let here = Series::measured("here", bars.chain([rest]).collect());
+    Ok(Drawn {
+        charts: vec![Chart::new("steps", "share of reads", along, vec![here])],
+        claims: claim.into_iter().collect(),
+        told: Vec::new(),
+    })
 }
 
 /// The output of `tierfeed plan --dump`: a line for each batch, with epoch, rank and samples.
@@ -86,11 +66,8 @@ fn order_of_node_0(stage: &Stage<'_>) -> anyhow::Result<String> {
     });
     fs::write(&job, text.to_string())?;
     let mut plan = Command::new(stage.trainer.tierfeed());
-    plan.arg("plan").arg(&job).args(["--dump", "--node", "0"]).stdin(Stdio::null());
-    let output = plan.output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`tierfeed plan --dump` failed: {said}");
-    Ok(String::from_utf8(output.stdout)?)
+    plan.arg("plan").arg(&job).args(["--dump", "--node", "0"]);
+    Ok(String::from_utf8(programs::output(&mut plan)?)?)
 }
 
 /// For each read of the first [`COUNTED`] epochs, the number of steps until the node reads the sample again.

@@ -8,27 +8,17 @@ use std::{
 use anyhow::{Context as _, ensure};
 use tierfeed_harness::clock::now;
 
-use crate::{figure::Value, stage::Stage, training::Trained};
+use crate::{figure::Value, stage::Stage};
 
 pub(super) struct RamDisk<'a> {
     pub(super) path: &'a Path,
     /// Seconds that the copy from the slow disk took, once for each turn.
-    copies_s: Vec<f64>,
+    pub(super) copies_s: Vec<f64>,
 }
 
 impl RamDisk<'_> {
     pub(super) fn copy_s(&self) -> f64 {
         Value::of(&self.copies_s).map_or(0.0, |it| it.median)
-    }
-
-    /// Seconds of all turns, each including the copy.
-    pub(super) fn with_copy(
-        &self,
-        turns: &[Trained],
-        seconds: impl Fn(&Trained) -> f64,
-    ) -> Option<Value> {
-        let both = turns.iter().zip(&self.copies_s).map(|(turn, copy_s)| copy_s + seconds(turn));
-        Value::of(&both.collect::<Vec<_>>())
     }
 }
 
