@@ -22,10 +22,10 @@ use tierfeed_dataset::{
     Index,
     index::IndexError,
     read::FileSource,
-    reader::{Access, Launch, Reader, ReaderError},
+    reader::{Launch, Reader, ReaderError},
     throttle::Throttle,
 };
-use tierfeed_handoff::{Briefing, Bucket, NamedDataset, OnError, monotonic_now};
+use tierfeed_handoff::{Briefing, NamedDataset, OnError, monotonic_now};
 use tierfeed_transform::{
     BlockingWorkers,
     blocking_worker::{Sample, TransformError},
@@ -141,8 +141,7 @@ impl ColdReader {
         }
         let source = match bucket.clone() {
             None => Source::Files(FileSource::new(Arc::clone(&index), FILES_MAX)),
-            Some(Bucket { endpoint, region, is_anonymous }) => {
-                let access = Access { endpoint, region, is_anonymous };
+            Some(access) => {
                 let launch = Launch { exe: exe.clone(), index: path.clone(), access };
                 Source::Bucket(launch.clone(), Box::new(Mutex::new(Reader::new(launch))))
             }

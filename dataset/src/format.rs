@@ -9,7 +9,7 @@
 //!    bytes that it has read, not to a length that a header claims.
 //! 3. A sample has the bytes that the format's own reader returns; each format documents them.
 //!
-//! A format is one file, with a folder if its parser is long: its settings, the objects that it takes, and where
+//! A format is one file, with a folder if its parser is long: its keys, the objects that it takes, and where
 //! samples lie in them, by the trait [`DatasetFormat`]. A new one is such a file and its lines in this one.
 
 pub mod arrow;
@@ -18,6 +18,7 @@ pub mod fields;
 mod files;
 pub mod hdf5;
 pub(crate) mod image_folder;
+pub mod keys;
 mod label;
 pub mod litdata;
 pub mod lmdb;
@@ -39,8 +40,8 @@ pub mod webdataset;
 use std::{fmt, io};
 
 pub use self::{
-    files::Files,
     hdf5::Hdf5,
+    keys::Files,
     litdata::LitData,
     npz::Npz,
     objects::ObjectsError,
@@ -51,6 +52,7 @@ pub use self::{
 };
 use self::{
     image_folder::ImageFolder,
+    keys::{Given, Key, KeyError},
     objects::{Candidates, Objects},
 };
 pub use crate::read_at::ReadAt;
@@ -175,6 +177,9 @@ impl fmt::Display for Format {
 pub(crate) struct Kind {
     /// The name in job files.
     pub(crate) name: &'static str,
+    pub(crate) keys: &'static [&'static Key],
+    /// The format with its keys as they are given.
+    pub(crate) of_keys: fn(&Given<'_>) -> Result<Format, KeyError>,
     /// Whether a name is one of files with samples.
     pub(crate) is_sample: fn(&[u8]) -> bool,
     /// Whether a name is one of files that are read beside those.
@@ -196,6 +201,8 @@ pub(crate) enum Taken {
     InDirectories,
     /// Those that the user picks.
     Picked,
+    /// Those that an index of the dataset lists.
+    Listed,
 }
 
 /// How the names of the files in one directory tell a format.
@@ -211,20 +218,35 @@ pub(crate) enum Told {
 impl Kind {
     pub(crate) const fn new(
         name: &'static str,
+        of_keys: fn(&Given<'_>) -> Result<Format, KeyError>,
         is_sample: fn(&[u8]) -> bool,
         looked_for: &'static str,
     ) -> Self {
-        let (taken, told) = (Taken::Visible, Told::Otherwise);
-        Self { name, is_sample, is_beside: |_| false, taken, alike: None, looked_for, told }
+        Self {
+            name,
+            keys: &[],
+            of_keys,
+            is_sample,
+            is_beside: |_| false,
+            taken: Taken::Visible,
+            alike: None,
+            looked_for,
+            told: Told::Otherwise,
+        }
     }
 
     /// A format that the end of a name tells.
     pub(crate) const fn by_name(
         name: &'static str,
+        of_keys: fn(&Given<'_>) -> Result<Format, KeyError>,
         is_sample: fn(&[u8]) -> bool,
         looked_for: &'static str,
     ) -> Self {
-        Self { told: Told::Alone(is_sample), ..Self::new(name, is_sample, looked_for) }
+        Self { told: Told::Alone(is_sample), ..Self::new(name, of_keys, is_sample, looked_for) }
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.keys.iter().any(|it| it.name == key)
     }
 }
 

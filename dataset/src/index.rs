@@ -49,7 +49,7 @@ use image::{Access, Image, Kind};
 
 pub use crate::format::Checksums;
 pub use differences::{Difference, DifferenceKind, Differences};
-pub use error::{Damage, IndexError};
+pub use error::{Damage, FileFault, IndexError};
 pub use progress::{Progress, Stage};
 
 /// An index in memory or in a file. Its invariants are checked when it is built or opened.
@@ -437,14 +437,10 @@ impl Index {
     fn find_classes(&mut self) {
         let mut last: Option<&[u8]> = None;
         for number in 0..self.image.directories() {
-            let first = self.image.first_object(number);
+            let objects = self.image.objects_of(number);
             let class = class_of(self.image.directory_name(number));
-            let is_empty = match number + 1 {
-                next if next < self.image.directories() => self.image.first_object(next) == first,
-                _ => self.image.objects() == first,
-            };
-            if !is_empty && last != Some(class) {
-                self.first_objects.push(first);
+            if !objects.is_empty() && last != Some(class) {
+                self.first_objects.push(objects.start);
                 self.class_names.push(OsStr::from_bytes(class).to_owned());
                 last = Some(class);
             }

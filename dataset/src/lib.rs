@@ -23,7 +23,7 @@ pub mod throttle;
 
 pub use catalog::Catalog;
 use format::Files;
-pub use format::Format;
+pub use format::{Format, keys};
 pub use index::{Extent, Index};
 use source::Location;
 

@@ -21,7 +21,6 @@
 mod process;
 mod serve;
 
-use crate::source::{Bucket, Identity};
 use tierfeed_core::session::Fault;
 
 pub use self::{
@@ -43,37 +42,6 @@ const HEADER_BYTES: usize = 9;
 
 /// The status of a sample that was read.
 const READ: u8 = 0;
-
-/// The settings that reach the bucket of an index, in addition to its URL, which is in the index, and
-/// credentials, which are in the environment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Access {
-    /// The server; `None` for that of the environment.
-    pub endpoint: Option<String>,
-    /// The region; `None` for that of the environment.
-    pub region: Option<String>,
-    /// Whether requests are sent without a signature.
-    pub is_anonymous: bool,
-}
-
-impl From<&Bucket> for Access {
-    fn from(bucket: &Bucket) -> Self {
-        Self {
-            endpoint: bucket.endpoint.clone(),
-            region: bucket.region.clone(),
-            is_anonymous: bucket.identity == Identity::Anonymous,
-        }
-    }
-}
-
-impl Access {
-    #[must_use]
-    pub fn to(self, url: String) -> Bucket {
-        let Self { endpoint, region, is_anonymous } = self;
-        let identity = if is_anonymous { Identity::Anonymous } else { Identity::Configured };
-        Bucket { url, endpoint, region, identity }
-    }
-}
 
 #[must_use]
 pub const fn code_of(fault: Fault) -> u8 {

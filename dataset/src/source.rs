@@ -24,13 +24,14 @@ pub use self::{
     files::FileStore,
     listing::{Directory, Listed, Listing, Object},
 };
+pub use tierfeed_object_stores::{Access, Address, Identity};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// A directory or a file, absolute.
     Path(PathBuf),
     /// Objects behind a URL.
-    Bucket(Bucket),
+    Bucket(Address),
 }
 
 impl fmt::Display for Location {
@@ -40,28 +41,6 @@ impl fmt::Display for Location {
             Self::Bucket(bucket) => f.write_str(&bucket.url),
         }
     }
-}
-
-/// A part of an object store.
-///
-/// Credentials are not here: they come from the environment, as for the store's own tools.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bucket {
-    /// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, or `https://host/prefix`.
-    pub url: String,
-    /// The server, such as `http://127.0.0.1:9000`; takes precedence over the environment.
-    pub endpoint: Option<String>,
-    /// The region; takes precedence over the environment.
-    pub region: Option<String>,
-    pub identity: Identity,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Identity {
-    /// The identity that the environment names, else that of the machine.
-    Configured,
-    /// No identity: requests are not signed.
-    Anonymous,
 }
 
 /// Creates the store that lists and opens the objects at `location`.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tierfeed_core::{id::Rank, order::Spec, session::SkipShare, units::Nanoseconds};
+use tierfeed_object_stores::Access;
 use tierfeed_transform::Pipeline;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,7 +16,7 @@ pub struct Briefing {
     pub order: Spec,
     pub index_path: PathBuf,
     /// `None` for files.
-    pub bucket: Option<Bucket>,
+    pub bucket: Option<Access>,
     pub on_error: OnError,
     /// How long reads wait for a store that cannot be read ([`tierfeed_core::outage`]), in nanoseconds.
     pub patience_ns: u64,
@@ -47,22 +48,11 @@ pub struct FurtherDataset {
     pub name: String,
     pub index_path: PathBuf,
     /// `None` for files.
-    pub bucket: Option<Bucket>,
+    pub bucket: Option<Access>,
     pub emulation: Option<Emulation>,
     pub fingerprint: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transform: Option<Pipeline>,
-}
-
-/// How to reach a bucket, in addition to its URL and credentials.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Bucket {
-    /// Takes precedence over the environment.
-    pub endpoint: Option<String>,
-    /// Takes precedence over the environment.
-    pub region: Option<String>,
-    pub is_anonymous: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +97,7 @@ mod tests {
             tf, torch,
         },
     };
+    use tierfeed_object_stores::Identity;
 
     use super::*;
 
@@ -169,10 +160,10 @@ mod tests {
                     further: FurtherDatasets::try_new(&[validation, other]).unwrap(),
                 },
                 index_path: "/run/index.tfx".into(),
-                bucket: Some(Bucket {
+                bucket: Some(Access {
                     endpoint: Some("http://127.0.0.1:9000".into()),
                     region: None,
-                    is_anonymous: true,
+                    identity: Identity::Anonymous,
                 }),
                 on_error: OnError::Skip(SkipShare(25_000)),
                 patience_ns: 90_000_000_000,

@@ -39,7 +39,7 @@ mod wake;
 mod words;
 
 pub use self::{
-    briefing::{Briefing, Bucket, Emulation, FurtherDataset, OnError},
+    briefing::{Briefing, Emulation, FurtherDataset, OnError},
     channel::{WINDOW_MAX, WINDOW_MIN},
     client::{
         Client, ConnectError, ControlError, Disconnected, Forked, Grant, LeasedBatch, MemoryClient,

@@ -10,7 +10,7 @@ use pyo3::{prelude::*, types::PyBytes};
 use tierfeed_core::id::SampleId;
 use tierfeed_dataset::{
     format::{Encoding, Order, Stated},
-    index,
+    index, keys,
     read::FileSource,
 };
 
@@ -173,6 +173,8 @@ impl Extent {
 }
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let keys: Vec<_> = keys::all().map(|key| key.name).collect();
+    m.add("DATASET_KEYS", keys)?;
     m.add_class::<Index>()?;
     m.add_class::<Extent>()
 }

@@ -9,8 +9,8 @@ pub mod described;
 mod elements;
 mod error;
 mod file;
-pub mod keys;
 mod located_error;
+mod node_path;
 pub mod trainer;
 mod world;
 
@@ -189,9 +189,11 @@ pub struct ColdStore {
 }
 
 /// Whether reads of files leave their pages in free memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PageCache {
     /// They do, as long as memory is free.
+    #[default]
     Auto,
     Off,
 }

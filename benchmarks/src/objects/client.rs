@@ -2,7 +2,7 @@
 
 use nix::sys::resource::UsageWho;
 use tierfeed_harness::clock::now;
-use tierfeed_object_stores::{Address, Client as Store, Identity, Options, Patience};
+use tierfeed_object_stores::{Access, Address, Client as Store, Identity, Options, Patience};
 
 use super::server::Kind;
 use crate::cpu_time::cpu_time;
@@ -24,15 +24,15 @@ pub(super) trait Client {
     fn read_all(&mut self, kind: &'static Kind) -> anyhow::Result<Turn>;
 }
 
+pub(super) fn address(endpoint: &str, url: &str) -> Address {
+    let endpoint = Some(endpoint.to_owned());
+    let access = Access { endpoint, region: None, identity: Identity::Anonymous };
+    Address { url: url.to_owned(), access }
+}
+
 /// A client of the object store, with the options of its library.
 pub(super) fn store(endpoint: &str, url: &str, patience: &Patience) -> anyhow::Result<Store> {
-    let address = Address {
-        url: url.to_owned(),
-        endpoint: Some(endpoint.to_owned()),
-        region: None,
-        identity: Identity::Anonymous,
-    };
-    Ok(Store::open(&address, &Options::default(), patience)?)
+    Ok(Store::open(&address(endpoint, url), &Options::default(), patience)?)
 }
 
 /// Measures time and CPU time of this process.

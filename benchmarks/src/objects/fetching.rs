@@ -12,17 +12,13 @@ use std::{
 use anyhow::{Context as _, ensure};
 use tierfeed_core::{id::SampleId, tier::Locality, units::Bytes};
 use tierfeed_dataset::read::ReadError;
-use tierfeed_dataset::{
-    Dataset, Format, Index,
-    format::Raw,
-    source::{Bucket, Identity, Location},
-};
+use tierfeed_dataset::{Dataset, Format, Index, format::Raw, source::Location};
 use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_prefetcher::fetcher::{Fetch, Fetcher as _, ObjectFetcher, ObjectSettings, Target};
 
 use super::{
     OURS,
-    client::{Client, Turn, store, timed},
+    client::{Client, Turn, address, store, timed},
     server::Kind,
 };
 
@@ -76,14 +72,8 @@ impl Client for Fetching {
 impl Ready {
     fn new(endpoint: &str, kind: &'static Kind) -> anyhow::Result<Self> {
         let url = format!("s3://bucket/{}", kind.prefix);
-        let bucket = Bucket {
-            url: url.clone(),
-            endpoint: Some(endpoint.to_owned()),
-            region: None,
-            identity: Identity::Anonymous,
-        };
         let format = Format::Raw(Raw::of_records(Bytes(kind.bytes)));
-        let dataset = Dataset::new(Location::Bucket(bucket), format);
+        let dataset = Dataset::new(Location::Bucket(address(endpoint, &url)), format);
         let index = Index::build(&dataset, None, &mut |_| ())?;
         ensure!(index.len() as usize == kind.objects, "{} objects were listed", index.len());
         let requests_max = NonZeroUsize::new(kind.requests).context("no requests")?;

@@ -16,13 +16,14 @@ use std::{
 use anyhow::anyhow;
 use clap::Subcommand;
 use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 use tierfeed_core::fleet::launch::{Identity, LaunchMismatch};
-use tierfeed_dataset::{Catalog, Dataset, Index};
-use tierfeed_runtime::{agent::briefing, dataset::further_index};
-use tierfeed_workload_analyzer::{
-    Job,
-    job::keys::{DatasetKeys, KeyError},
+use tierfeed_dataset::{
+    Catalog, Dataset, Index,
+    keys::{self, DatasetKeys},
 };
+use tierfeed_runtime::{agent::briefing, dataset::further_index};
+use tierfeed_workload_analyzer::Job;
 
 use super::dataset_keys;
 use crate::{failure::Failure, output};
@@ -56,7 +57,7 @@ struct IndexRequest {
     /// The bytes of a path, which need not be text, or of a URL.
     source: Vec<u8>,
     output: Vec<u8>,
-    keys: DatasetKeys,
+    keys: BTreeMap<String, Value>,
 }
 
 pub(crate) fn run(question: &Client) -> Result<(), Failure> {
@@ -118,8 +119,8 @@ fn path_of(bytes: Vec<u8>) -> PathBuf {
 
 fn index(wish: IndexRequest) -> Result<(), Failure> {
     let here = path::absolute(".").map_err(Failure::input)?;
-    let dataset = dataset_keys::dataset(&path_of(wish.source), &wish.keys, &here);
-    let dataset = dataset.map_err(|error| wrong_key(&error))?;
+    let dataset = dataset_keys::dataset(&path_of(wish.source), keys(wish.keys)?, &here);
+    let dataset = dataset.map_err(Failure::input)?;
     let output = path_of(wish.output);
     let previous = Index::read(&output).ok();
     let index = Index::build(&dataset, previous.as_ref(), &mut |_| ()).map_err(Failure::input)?;
@@ -130,11 +131,23 @@ fn index(wish: IndexRequest) -> Result<(), Failure> {
     index.save(&output).map_err(Failure::input)
 }
 
-fn wrong_key(error: &KeyError) -> Failure {
-    Failure::Input(match error {
-        KeyError::Invalid { key, value, reason } => anyhow!("{key} is `{value}`; {reason}"),
-        KeyError::Conflict { key, conflict } => {
-            anyhow!("{} {conflict}", key.unwrap_or("the dataset"))
-        }
-    })
+fn keys(given: BTreeMap<String, Value>) -> Result<DatasetKeys, Failure> {
+    let text = |value| match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    let mut keys = DatasetKeys::default();
+    for (name, value) in given {
+        let key = keys::named(&name);
+        let key = key.ok_or_else(|| Failure::Input(anyhow!("a dataset has no key {name}")))?;
+        let values = match value {
+            Value::Array(values) if key.is_list => values.into_iter().map(text).collect(),
+            Value::Array(_) => {
+                return Err(Failure::Input(anyhow!("{name} is a list; give one value")));
+            }
+            value => vec![text(value)],
+        };
+        keys.set(key.name, values);
+    }
+    Ok(keys)
 }

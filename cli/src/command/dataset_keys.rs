@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use clap::Args;
-use tierfeed_dataset::{Dataset, source::Location};
-use tierfeed_workload_analyzer::job::{
-    KeyConflict,
-    keys::{DatasetKeys, KeyError},
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
+use tierfeed_dataset::{
+    Dataset,
+    keys::{self, DatasetKeys, Key, KeyConflict, KeyError},
+    source::{Access, Identity, Location},
 };
 
 use crate::failure::Failure;
@@ -26,78 +26,83 @@ pub(crate) struct BucketOptions {
     pub(crate) anonymous: bool,
 }
 
-/// What a format needs to be told.
-#[derive(Debug, Args)]
-pub(crate) struct FormatOptions {
-    /// Which files are taken, such as "**/*.npz" or "train-*".
-    #[arg(long, value_name = "PATTERN", help_heading = "Formats")]
-    pub(crate) glob: Option<String>,
-    /// A text file with the path of a file to take, below SOURCE, per line.
-    #[arg(long, value_name = "FILE", help_heading = "Formats")]
-    pub(crate) manifest: Option<String>,
-    /// For raw: the size of a record, such as 3073 or "4 KiB".
-    #[arg(long, value_name = "SIZE", help_heading = "Formats")]
-    pub(crate) record_bytes: Option<String>,
-    /// For raw, instead of a size: what a token is, such as uint16.
-    #[arg(long, value_name = "NAME", help_heading = "Formats")]
-    pub(crate) dtype: Option<String>,
-    /// For raw, beside --dtype, and for chunks of tokens of litdata: tokens in a sample.
-    #[arg(long, value_name = "NUMBER", help_heading = "Formats")]
-    pub(crate) sequence_length: Option<u64>,
-    /// For raw: what stands in each file before its first record [default: nothing].
-    #[arg(long, value_name = "SIZE", help_heading = "Formats")]
-    pub(crate) header_bytes: Option<String>,
-    /// For tfrecord: none or gzip [default: none].
-    #[arg(long, value_name = "NAME", help_heading = "Formats")]
-    pub(crate) compression: Option<String>,
-    /// For npz: an array that is a sample; may be given several times [default: all].
-    #[arg(long, value_name = "NAME", help_heading = "Formats")]
-    pub(crate) member: Vec<String>,
-    /// For parquet: row-group or column-chunk [default: row-group].
-    #[arg(long, value_name = "NAME", help_heading = "Formats")]
-    pub(crate) unit: Option<String>,
-    /// For parquet: the dotted path of a column; may be given several times [default: all].
-    #[arg(long, value_name = "PATH", help_heading = "Formats")]
-    pub(crate) column: Vec<String>,
-    /// For hdf5: the path of the dataset in each file.
-    #[arg(long, value_name = "PATH", help_heading = "Formats")]
-    pub(crate) dataset: Option<String>,
-}
-
-pub(super) fn of_options(
-    source: String,
-    bucket: &BucketOptions,
-    format: String,
-    options: &FormatOptions,
-) -> DatasetKeys {
-    let list = |names: &[String]| (!names.is_empty()).then(|| names.to_vec());
-    DatasetKeys {
-        source,
-        endpoint: bucket.endpoint.clone(),
-        region: bucket.region.clone(),
-        anonymous: bucket.anonymous.then_some(true),
-        format,
-        glob: options.glob.clone(),
-        manifest: options.manifest.clone(),
-        record_bytes: options.record_bytes.clone(),
-        dtype: options.dtype.clone(),
-        sequence_length: options.sequence_length,
-        header_bytes: options.header_bytes.clone(),
-        compression: options.compression.clone(),
-        members: list(&options.member),
-        unit: options.unit.clone(),
-        columns: list(&options.column),
-        dataset: options.dataset.clone(),
+impl BucketOptions {
+    pub(super) fn access(&self) -> Access {
+        let identity = if self.anonymous { Identity::Anonymous } else { Identity::Configured };
+        Access { endpoint: self.endpoint.clone(), region: self.region.clone(), identity }
     }
 }
 
+/// Which files are taken, and what a format needs to be told: an option for each key.
+#[derive(Debug)]
+pub(crate) struct FormatOptions(Vec<(&'static Key, Vec<String>)>);
+
+impl Args for FormatOptions {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        keys::of_contents().fold(command, |command, key| {
+            let of = match key.formats().join(" and ") {
+                formats if formats.is_empty() => String::new(),
+                formats => format!("for {formats}: "),
+            };
+            let (several, action) = match key.is_list {
+                true => ("; may be given several times [default: all]", ArgAction::Append),
+                false => ("", ArgAction::Set),
+            };
+            let help = format!("{of}{}{several}", key.help);
+            let help = format!("{}{}", help[..1].to_uppercase(), &help[1..]);
+            // Names of options live as long as the program.
+            let name = Box::leak(option_name(key).into_boxed_str());
+            let option = Arg::new(key.name).long(&*name).value_name(key.value).action(action);
+            command.arg(option.help(help).help_heading("Formats"))
+        })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for FormatOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |key: &'static Key| {
+            Some((key, matches.get_many(key.name)?.cloned().collect::<Vec<String>>()))
+        };
+        Ok(Self(keys::of_contents().filter_map(given).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+pub(super) fn of_options(
+    source: &str,
+    bucket: &BucketOptions,
+    format: &str,
+    options: &FormatOptions,
+) -> DatasetKeys {
+    let mut keys = DatasetKeys::new(source, format);
+    for (key, value) in [("endpoint", &bucket.endpoint), ("region", &bucket.region)] {
+        if let Some(value) = value {
+            keys.set(key, vec![value.clone()]);
+        }
+    }
+    if bucket.anonymous {
+        keys.set("anonymous", vec!["true".to_owned()]);
+    }
+    for (key, values) in &options.0 {
+        keys.set(key.name, values.clone());
+    }
+    keys
+}
+
 /// The dataset at `source` that `keys` describe, whose paths start at `here`. A URL is UTF-8, a path need not be.
-pub(super) fn dataset(source: &Path, keys: &DatasetKeys, here: &Path) -> Result<Dataset, KeyError> {
-    let location = match source.to_str() {
-        Some(source) => DatasetKeys { source: source.to_owned(), ..keys.clone() }.location(here)?,
-        None => Location::Path(here.join(source)),
-    };
-    Ok(Dataset::new(location, keys.format(here)?).picking(keys.picked(here)?))
+pub(super) fn dataset(source: &Path, keys: DatasetKeys, here: &Path) -> Result<Dataset, KeyError> {
+    match source.to_str() {
+        Some(source) => keys.with("source", source).dataset(here),
+        None => keys.dataset_at(Location::Path(here.join(source)), here),
+    }
 }
 
 pub(super) fn refused(error: KeyError) -> Failure {
@@ -126,11 +131,12 @@ fn named(key: Option<&str>) -> String {
     key.map_or_else(|| "the dataset".to_owned(), option)
 }
 
-/// The option of a key; lists are given one value at a time.
 pub(super) fn option(key: &str) -> String {
-    match key {
-        "members" => "--member".to_owned(),
-        "columns" => "--column".to_owned(),
-        other => format!("--{}", other.replace('_', "-")),
-    }
+    format!("--{}", keys::named(key).map_or_else(|| key.to_owned(), option_name))
+}
+
+/// One of a list takes a value at a time.
+fn option_name(key: &Key) -> String {
+    let name = if key.is_list { key.name.trim_end_matches('s') } else { key.name };
+    name.replace('_', "-")
 }

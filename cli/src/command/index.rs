@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
-use tierfeed_dataset::{Dataset, Index as DatasetIndex, index::Checksums, source::Location};
-use tierfeed_workload_analyzer::job::keys::FORMATS;
+use tierfeed_dataset::{
+    Dataset, Index as DatasetIndex, format::FORMATS, index::Checksums, source::Location,
+};
 
 use super::dataset_keys::{self, BucketOptions, FormatOptions, refused};
 use crate::{failure::Failure, output};
@@ -116,13 +117,8 @@ fn peak_memory() -> Option<u64> {
 
 fn dataset(options: &DatasetOptions) -> Result<Dataset, Failure> {
     let here = std::path::absolute(".").map_err(Failure::input)?;
-    let keys = dataset_keys::of_options(
-        String::new(),
-        &options.bucket,
-        options.format.clone(),
-        &options.keys,
-    );
-    dataset_keys::dataset(&options.source, &keys, &here).map_err(refused)
+    let keys = dataset_keys::of_options("", &options.bucket, &options.format, &options.keys);
+    dataset_keys::dataset(&options.source, keys, &here).map_err(refused)
 }
 
 fn default_output(source: &Location) -> PathBuf {

@@ -18,7 +18,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use serde::Serialize;
 use tierfeed_core::order::World;
-use tierfeed_workload_analyzer::job::keys::FORMATS;
+use tierfeed_dataset::format::FORMATS;
 
 use self::{
     figures::{Age, ProbeTiers},
@@ -143,14 +143,15 @@ pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
     let named = place.source.as_deref();
     let mut warnings = warnings_of(script, named)?;
     let mut chosen = dataset::choose(arguments, named, looked_at, script, &mut questions)?;
-    chosen.keys.source = source_from(&arguments.output, &chosen.keys.source)?;
+    let source = source_from(&arguments.output, chosen.keys.source())?;
+    chosen.keys = chosen.keys.with("source", source);
     let held_out = chosen.held_out.as_deref();
     let held_out = held_out.map(|it| source_from(&arguments.output, it)).transpose()?;
     let batch_size = batch_size(arguments, script, &mut questions)?;
     let ranks = ranks(arguments, script, &mut questions)?;
     let figures = figures::of_host(arguments.probe)?;
     let mut draft = Draft {
-        name: job_text::name(&chosen.keys.source),
+        name: job_text::name(chosen.keys.source()),
         dataset: &chosen.keys,
         why_dataset: &chosen.why,
         held_out: held_out.as_deref(),
@@ -174,12 +175,12 @@ pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
     let document = Document {
         job: &arguments.output,
         yaml: &text,
-        source: &chosen.keys.source,
-        format: &chosen.keys.format,
+        source: chosen.keys.source(),
+        format: chosen.keys.format_name(),
         samples: index.map_or(0, tierfeed_dataset::Index::len),
         total_bytes: index.map_or(0, |index| index.total().0),
         script: script.map(|script| script.path.as_path()),
-        hint: Hint::of(script, &chosen.keys.format),
+        hint: Hint::of(script, chosen.keys.format_name()),
         warnings: &warnings,
         notes: script.map_or(&[][..], |script| &script.notes),
         tiers: figures.as_ref().map(|figures| figures.file.as_path()),

@@ -17,7 +17,7 @@ use std::{
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use tierfeed_object_stores::{
-    Address, Client, Environment, Identity, Patience, RangeError, Version, mtime_ns,
+    Access, Address, Client, Environment, Patience, RangeError, Version, mtime_ns,
     object_store::{Error, ObjectMeta, ObjectStoreExt as _, path::Path},
     read_range,
 };
@@ -105,11 +105,11 @@ struct Refusal {
     message: String,
 }
 
-pub(crate) fn run(access: BucketOptions) -> Result<(), Failure> {
+pub(crate) fn run(options: &BucketOptions) -> Result<(), Failure> {
     let mut stores = Stores {
         runtime: super::runtime()?,
         environment: Environment::of_process(),
-        access,
+        access: options.access(),
         clients: BTreeMap::new(),
     };
     let (input, mut output) = (io::stdin().lock(), io::stdout().lock());
@@ -131,7 +131,7 @@ pub(crate) fn run(access: BucketOptions) -> Result<(), Failure> {
 struct Stores {
     runtime: Runtime,
     environment: Environment,
-    access: BucketOptions,
+    access: Access,
     /// By the URL of the bucket. As many as one process names.
     clients: BTreeMap<String, Client>,
 }
@@ -153,13 +153,7 @@ impl Stores {
         if let Some(client) = self.clients.get(bucket) {
             return Ok(client.clone());
         }
-        let BucketOptions { endpoint, region, anonymous } = &self.access;
-        let address = Address {
-            url: bucket.to_owned(),
-            endpoint: endpoint.clone(),
-            region: region.clone(),
-            identity: if *anonymous { Identity::Anonymous } else { Identity::Configured },
-        };
+        let address = Address { url: bucket.to_owned(), access: self.access.clone() };
         let client = Client::open_in(&self.environment, &address, &Patience::default())
             .map_err(|error| refusal(Kind::Failed, &error))?;
         self.clients.insert(bucket.to_owned(), client.clone());

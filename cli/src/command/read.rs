@@ -4,7 +4,7 @@ use std::{fs::File, io, os::fd::AsFd as _, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use tierfeed_runtime::dataset::reader::{self, Access};
+use tierfeed_runtime::dataset::reader;
 
 use super::dataset_keys::BucketOptions;
 use crate::failure::Failure;
@@ -18,12 +18,13 @@ pub(crate) struct Read {
     pub(crate) bucket: BucketOptions,
 }
 
-pub(crate) fn run(arguments: Read) -> Result<(), Failure> {
-    let Read { index, bucket: BucketOptions { endpoint, region, anonymous } } = arguments;
-    let access = Access { endpoint, region, is_anonymous: anonymous };
+pub(crate) fn run(arguments: &Read) -> Result<(), Failure> {
     // Not `Stdout`, which buffers by lines.
     let output = io::stdout().as_fd().try_clone_to_owned().context("no standard output")?;
-    reader::read(&index, access, io::stdin(), File::from(output)).map_err(|error| {
-        if error.is_input() { Failure::input(error) } else { Failure::work(error) }
-    })
+    reader::read(&arguments.index, arguments.bucket.access(), io::stdin(), File::from(output))
+        .map_err(
+            |error| {
+                if error.is_input() { Failure::input(error) } else { Failure::work(error) }
+            },
+        )
 }

@@ -25,7 +25,7 @@ mod stream;
 mod tests;
 
 use super::{
-    DatasetFormat, FormatError, Found, Kind, Order, Parsed, Range, ReadAt, Stated, Table,
+    DatasetFormat, Format, FormatError, Found, Kind, Order, Parsed, Range, ReadAt, Stated, Table,
     objects::{Candidates, Objects, ObjectsError},
     piece::malformed,
 };
@@ -38,6 +38,7 @@ pub(super) static KIND: Kind = Kind {
     alike: Some(".arrow"),
     ..Kind::by_name(
         "arrow",
+        |_| Ok(Format::Arrow),
         |name| ends_in(name, &[".arrow", ".arrows", ".feather", ".ipc"]),
         ".arrow, .arrows, .feather, .ipc",
     )

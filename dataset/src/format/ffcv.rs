@@ -12,7 +12,7 @@
 //! `ffcv/types.py`, `ffcv/reader.py` and `ffcv/writer.py` of FFCV 1.0.
 
 use super::{
-    DatasetFormat, FormatError, Found, Kind, Parsed, ReadAt,
+    DatasetFormat, Format, FormatError, Found, Kind, Parsed, ReadAt,
     piece::{end_of, malformed, read_array, u16_at, u32_at, u64_at},
 };
 use crate::source::{Opened, names::ends_in};
@@ -32,7 +32,12 @@ const ENTRIES_AT_ONCE: usize = 1024;
 
 pub(super) static KIND: Kind = Kind {
     alike: Some(".beton"),
-    ..Kind::by_name("ffcv", |name| ends_in(name, &[".beton", ".ffcv"]), ".beton, .ffcv")
+    ..Kind::by_name(
+        "ffcv",
+        |_| Ok(Format::Ffcv),
+        |name| ends_in(name, &[".beton", ".ffcv"]),
+        ".beton, .ffcv",
+    )
 };
 
 pub(super) struct Ffcv;

@@ -1,28 +1,19 @@
 //! Files that the user picks: each is a sample.
 
-use std::{fmt, path::PathBuf};
+use super::{
+    DatasetFormat, Format, FormatError, Found, Kind, Taken,
+    keys::{Files, GLOB, Given, KeyError},
+};
 
-use super::{DatasetFormat, FormatError, Found, Kind, Taken};
+pub(super) static KIND: Kind = Kind {
+    taken: Taken::Picked,
+    ..Kind::new("files", of_keys, |_| true, "files that match its pattern")
+};
 
-pub(super) static KIND: Kind =
-    Kind { taken: Taken::Picked, ..Kind::new("files", |_| true, "files that match its pattern") };
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Files {
-    /// Files whose path below the source matches a pattern such as `**/*.npz`, in the order of
-    /// their paths.
-    Glob(String),
-    /// Files that a text file names, a path below the source per line, in its order.
-    Manifest(PathBuf),
-}
-
-impl fmt::Display for Files {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Glob(pattern) => write!(f, "those that match `{pattern}`"),
-            Self::Manifest(path) => write!(f, "those in {}", path.display()),
-        }
-    }
+fn of_keys(given: &Given<'_>) -> Result<Format, KeyError> {
+    let what =
+        "which files are samples, for example `**/*.npz`; or `manifest`, a file that lists them";
+    given.files()?.map(Format::Files).ok_or_else(|| given.needs(&GLOB, what))
 }
 
 impl DatasetFormat for Files {

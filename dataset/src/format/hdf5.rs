@@ -18,7 +18,9 @@ mod tests;
 
 use self::document::{Document, Layout};
 use super::{
-    DatasetFormat, Elements, FormatError, Found, Kind, Parsed, Range, ReadAt, Records, Stated,
+    DatasetFormat, Elements, Format, FormatError, Found, Kind, Parsed, Range, ReadAt, Records,
+    Stated,
+    keys::{Given, Key, KeyError, Reason, invalid},
     piece::{end_of, malformed},
 };
 use crate::source::{Opened, names::ends_in};
@@ -26,13 +28,26 @@ use crate::source::{Opened, names::ends_in};
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 
 pub(super) static KIND: Kind = Kind {
+    keys: &[&DATASET],
     alike: Some(".h5"),
     ..Kind::by_name(
         "hdf5",
+        of_keys,
         |name| ends_in(name, &[".h5", ".hdf5", ".hdf", ".he5", ".nc"]),
         ".h5, .hdf5, .hdf, .he5, .nc",
     )
 };
+
+static DATASET: Key = Key::new("dataset", "PATH", "the path of the dataset in each file");
+
+fn of_keys(given: &Given<'_>) -> Result<Format, KeyError> {
+    const EXAMPLE: &str = "/train/images";
+    match given.text(&DATASET) {
+        None => Err(given.needs(&DATASET, "its path in each file, for example `/train/images`")),
+        Some("") => Err(invalid(DATASET.name, "", Reason::EmptyName { example: EXAMPLE })),
+        Some(path) => Ok(Format::Hdf5(Hdf5 { dataset: path.to_owned() })),
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hdf5 {
@@ -165,19 +180,23 @@ pub fn parse(output: &[u8], object: &dyn ReadAt) -> Result<Dataset, FormatError>
     let broken = |found: String| {
         malformed("the indexer's answer", 0, found, "use the indexer of the same version")
     };
-    let mut document: Document = serde_json::from_slice(output)
+    let document: Document = serde_json::from_slice(output)
         .map_err(|error| broken(format!("no such document: {error}")))?;
-    let layout = document.layout().ok_or_else(|| broken("without a field".to_owned()))?;
+    let missing = || broken("without a field".to_owned());
     let Document { dataset: path, dtype, shape, item_bytes, .. } = document;
     if shape.is_empty() || item_bytes == 0 {
         let found = format!("of shape {shape:?} and elements of {item_bytes} bytes");
         return Err(malformed("the dataset", 0, found, "there are axes, and elements have bytes"));
     }
-    let samples = match layout {
-        Layout::Contiguous { offset_bytes } => {
-            Samples::Rows(rows(object, offset_bytes, item_bytes, &shape)?)
+    let samples = match document.layout {
+        Layout::Contiguous => {
+            let offset = document.offset_bytes.ok_or_else(missing)?;
+            Samples::Rows(rows(object, offset, item_bytes, &shape)?)
         }
-        Layout::Chunked { chunk, filters, chunks } => {
+        Layout::Chunked => {
+            let chunk = document.chunk.ok_or_else(missing)?;
+            let filters = document.filters.ok_or_else(missing)?;
+            let chunks = document.chunks.ok_or_else(missing)?;
             Samples::Chunks(chunks::checked(object, &shape, item_bytes, chunk, filters, chunks)?)
         }
     };

@@ -10,7 +10,7 @@
 use std::{fs, os::unix::ffi::OsStringExt as _, path::Path};
 
 use super::{
-    DatasetFormat, FormatError, Found, Kind, Taken,
+    DatasetFormat, Format, FormatError, Found, Kind, Taken,
     objects::{Candidates, Classes, Objects, ObjectsError},
 };
 use crate::source::{
@@ -20,7 +20,12 @@ use crate::source::{
 
 pub(super) static KIND: Kind = Kind {
     taken: Taken::InDirectories,
-    ..Kind::new("image-folder", is_image, "images below the directories of classes")
+    ..Kind::new(
+        "image-folder",
+        |_| Ok(Format::ImageFolder),
+        is_image,
+        "images below the directories of classes",
+    )
 };
 
 /// One directory per class, one image file per sample.

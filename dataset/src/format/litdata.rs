@@ -21,10 +21,13 @@ pub use index_file::{index, type_of};
 use tierfeed_transform::container::Column;
 
 use super::{
-    DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt, Records, Stated, Told,
+    DatasetFormat, Format, FormatError, Found, Kind, Parsed, Range, ReadAt, Records, Stated, Taken,
+    Told,
+    keys::{Given, KeyError},
     objects::{Candidates, Objects, ObjectsError, Shards},
     offset_table,
     piece::{end_of, malformed},
+    raw::SEQUENCE_LENGTH,
     shard_index::{self, has_index},
 };
 
@@ -38,8 +41,14 @@ pub(super) static KIND: Kind = Kind {
         let is_chunk = |name: &&Vec<u8>| name.starts_with(b"chunk-") && name.ends_with(b".bin");
         if has_index(names) { names.iter().filter(is_chunk).count() } else { 0 }
     }),
-    ..Kind::new("litdata", |_| true, "the chunks in its index.json")
+    keys: &[&SEQUENCE_LENGTH],
+    taken: Taken::Listed,
+    ..Kind::new("litdata", of_keys, |_| true, "the chunks in its index.json")
 };
+
+fn of_keys(given: &Given<'_>) -> Result<Format, KeyError> {
+    Ok(Format::LitData(LitData { sequence_length: given.count(&SEQUENCE_LENGTH)? }))
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LitData {

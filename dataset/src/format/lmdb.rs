@@ -11,7 +11,7 @@ mod free;
 
 use self::free::FreeList;
 use super::{
-    DatasetFormat, FormatError, Found, Kind, Parsed, ReadAt,
+    DatasetFormat, Format, FormatError, Found, Kind, Parsed, ReadAt,
     piece::{array, malformed, read_array, u16_at, u32_at, u64_at},
 };
 use crate::source::{Opened, names::ends_in};
@@ -32,8 +32,10 @@ const META_BYTES: usize = 16 + 136;
 /// The smallest page that LMDB makes, and the largest (`MAX_PAGESIZE`).
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 512..=0x8000;
 
-pub(super) static KIND: Kind =
-    Kind { alike: Some(".lmdb"), ..Kind::by_name("lmdb", is_data_file, ".mdb, .lmdb") };
+pub(super) static KIND: Kind = Kind {
+    alike: Some(".lmdb"),
+    ..Kind::by_name("lmdb", |_| Ok(Format::Lmdb), is_data_file, ".mdb, .lmdb")
+};
 
 fn is_data_file(name: &[u8]) -> bool {
     ends_in(name, &[".mdb", ".lmdb"]) && !name.ends_with(b"lock.mdb")

@@ -18,12 +18,13 @@ mod label;
 pub use columns::columns;
 pub use hashes::{Checked, check};
 pub use index_file::shards;
+pub(super) use label::integer;
 pub use label::{LabelColumn, labels};
 
 use tierfeed_transform::container::Column;
 
 use super::{
-    Checksums, DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt, Told,
+    Checksums, DatasetFormat, Format, FormatError, Found, Kind, Parsed, Range, ReadAt, Taken, Told,
     objects::{Candidates, Objects, ObjectsError, Shards},
     offset_table,
     shard_index::{self, has_index},
@@ -36,7 +37,8 @@ pub(super) static KIND: Kind = Kind {
         };
         if has_index(names) { names.iter().filter(is_shard).count() } else { 0 }
     }),
-    ..Kind::new("mds", |_| true, "the shards in its index.json")
+    taken: Taken::Listed,
+    ..Kind::new("mds", |_| Ok(Format::Mds), |_| true, "the shards in its index.json")
 };
 
 pub(super) struct Mds;

@@ -16,7 +16,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt, Stated, Told,
+    DatasetFormat, Format, FormatError, Found, Kind, Parsed, Range, ReadAt, Stated, Told,
     objects::{Candidates, Objects, ObjectsError, is_index},
     read_ahead::ReadAhead,
     shard_index::wrong,
@@ -37,7 +37,12 @@ pub(super) static KIND: Kind = Kind {
         let tokens: BTreeSet<&[u8]> = stems(b".idx").collect();
         stems(b".bin").filter(|stem| tokens.contains(stem)).count()
     }),
-    ..Kind::new("megatron", |name| ends_in(name, &[".bin"]), ".bin with an .idx beside")
+    ..Kind::new(
+        "megatron",
+        |_| Ok(Format::Megatron),
+        |name| ends_in(name, &[".bin"]),
+        ".bin with an .idx beside",
+    )
 };
 
 pub(super) struct Megatron;

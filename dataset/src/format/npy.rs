@@ -13,12 +13,14 @@
 mod dtype;
 mod literal;
 
+pub use dtype::code;
+
 #[cfg(test)]
 mod tests;
 
 use self::literal::Literal;
 use super::{
-    DatasetFormat, Elements, FormatError, Found, Kind, Parsed, ReadAt, Records, Stated,
+    DatasetFormat, Elements, Format, FormatError, Found, Kind, Parsed, ReadAt, Records, Stated,
     piece::{Window, end_of, malformed, read, read_array},
 };
 use crate::source::{Opened, names::ends_in};
@@ -34,8 +36,10 @@ const HEADER_BYTES_EXPECTED: u32 = 512;
 /// NumPy's `MAXDIMS` of version 2.
 const AXES_MAX: usize = 64;
 
-pub(super) static KIND: Kind =
-    Kind { alike: Some(".npy"), ..Kind::by_name("npy", |name| ends_in(name, &[".npy"]), ".npy") };
+pub(super) static KIND: Kind = Kind {
+    alike: Some(".npy"),
+    ..Kind::by_name("npy", |_| Ok(Format::Npy), |name| ends_in(name, &[".npy"]), ".npy")
+};
 
 pub(super) struct Npy;
 

@@ -26,13 +26,25 @@ use std::collections::BTreeMap;
 pub use self::check::inflate;
 use self::directory::{Directory, Entry};
 use super::{
-    Checksums, DatasetFormat, Encoding, FormatError, Found, Kind, Parsed, Range, ReadAt,
+    Checksums, DatasetFormat, Encoding, Format, FormatError, Found, Kind, Parsed, Range, ReadAt,
+    keys::Key,
     piece::{refuse_overlap, some_of},
 };
 use crate::source::{Opened, names::ends_in};
 
-pub(super) static KIND: Kind =
-    Kind { alike: Some(".npz"), ..Kind::by_name("npz", |name| ends_in(name, &[".npz"]), ".npz") };
+pub(super) static KIND: Kind = Kind {
+    keys: &[&MEMBERS],
+    alike: Some(".npz"),
+    ..Kind::by_name(
+        "npz",
+        |given| Ok(Format::Npz(Npz { members: given.names(&MEMBERS, "x.npy")? })),
+        |name| ends_in(name, &[".npz"]),
+        ".npz",
+    )
+};
+
+static MEMBERS: Key =
+    Key { is_list: true, ..Key::new("members", "NAME", "an array that is a sample") };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Npz {

@@ -21,7 +21,8 @@ mod tests;
 
 use self::footer::{Chunk, Footer, MAGIC_BYTES, RowGroup};
 use super::{
-    DatasetFormat, FormatError, Found, Kind, Order, Parsed, Range, ReadAt, Stated, Table,
+    DatasetFormat, Format, FormatError, Found, Kind, Order, Parsed, Range, ReadAt, Stated, Table,
+    keys::{Given, Key, KeyError},
     piece::{malformed, refuse_overlap, some_of},
 };
 use crate::source::{
@@ -37,8 +38,21 @@ pub enum Unit {
     ColumnChunk,
 }
 
-pub(super) static KIND: Kind =
-    Kind { alike: Some(".parq"), ..Kind::by_name("parquet", is_parquet, ".parquet, .parq, .pq") };
+pub(super) static KIND: Kind = Kind {
+    keys: &[&UNIT, &COLUMNS],
+    alike: Some(".parq"),
+    ..Kind::by_name("parquet", of_keys, is_parquet, ".parquet, .parq, .pq")
+};
+
+static UNIT: Key = Key::new("unit", "NAME", "row-group or column-chunk [default: row-group]");
+static COLUMNS: Key =
+    Key { is_list: true, ..Key::new("columns", "PATH", "the dotted path of a column") };
+
+fn of_keys(given: &Given<'_>) -> Result<Format, KeyError> {
+    let known = [("row-group", Unit::RowGroup), ("column-chunk", Unit::ColumnChunk)];
+    let unit = given.one_of(&UNIT, &known)?.unwrap_or(Unit::RowGroup);
+    Ok(Format::Parquet(Parquet { unit, columns: given.names(&COLUMNS, "image.bytes")? }))
+}
 
 /// The endings that writers of Parquet use, and pandas with a compression.
 fn is_parquet(name: &[u8]) -> bool {

@@ -18,7 +18,8 @@ pub use dali_index::from_dali_index;
 pub use example::{Feature, features};
 
 use super::{
-    Checksums, DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt, Told,
+    Checksums, DatasetFormat, Format, FormatError, Found, Kind, Parsed, Range, ReadAt, Told,
+    keys::Key,
     objects::{Candidates, Objects, ObjectsError, Sidecars, is_index},
     piece::{expect_checksum, malformed},
     read_ahead::{ReadAhead, for_each_piece},
@@ -36,12 +37,20 @@ pub(super) static KIND: Kind = Kind {
     is_beside: is_index,
     alike: Some("tfrec"),
     told: Told::Alone(|name| is_tfrecord(name) && !counts_shards_of_others(name)),
+    keys: &[&COMPRESSION],
     ..Kind::new(
         "tfrecord",
+        |given| {
+            let known = [("none", Compression::None), ("gzip", Compression::Gzip)];
+            let compression = given.one_of(&COMPRESSION, &known)?;
+            Ok(Format::TfRecord(compression.unwrap_or(Compression::None)))
+        },
         is_tfrecord,
         "files with `tfrecord` or `00000-of-00001` in their names, .tfrec, .tfr, .record, .records",
     )
 };
+
+static COMPRESSION: Key = Key::new("compression", "NAME", "none or gzip [default: none]");
 
 /// The compression of a file as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -34,7 +34,7 @@ pub use index::from_index;
 
 use self::member::{End, Member, Members};
 use super::{
-    Checksums, DatasetFormat, FormatError, Found, Kind, Parsed, Range, ReadAt,
+    Checksums, DatasetFormat, Format, FormatError, Found, Kind, Parsed, Range, ReadAt,
     objects::{Candidates, Objects, ObjectsError, is_index},
     read_ahead::for_each_piece,
 };
@@ -52,7 +52,12 @@ const CLASS: &[u8] = b"cls";
 pub(super) static KIND: Kind = Kind {
     is_beside: is_index,
     alike: Some(".tar"),
-    ..Kind::by_name("webdataset", |name| ends_in(name, &[".tar"]), ".tar")
+    ..Kind::by_name(
+        "webdataset",
+        |_| Ok(Format::WebDataset),
+        |name| ends_in(name, &[".tar"]),
+        ".tar",
+    )
 };
 
 pub(super) struct WebDataset;

@@ -83,16 +83,13 @@ pub(super) fn of(index: &Index) -> Differences {
         let expected = image.directory_mtime_ns(number);
         let path = below(root, image.directory_name(number));
         let is_same = |expected| fs::metadata(&path).is_ok_and(|it| mtime_ns(&it) == expected);
-        let next = number + 1;
-        let end =
-            if next < image.directories() { image.first_object(next) } else { image.objects() };
         if expected.is_some_and(is_same) {
-            unchanged.push(image.first_object(number)..end);
+            unchanged.push(image.objects_of(number));
             continue;
         }
         // A source that is one file has no directory whose time could show a change.
         found.directories += u64::from(expected.is_some());
-        for object in image.first_object(number)..end {
+        for object in image.objects_of(number) {
             found.look_at(index, root, object, looked_at);
             looked_at += 1;
         }
@@ -128,7 +125,7 @@ fn spread(index: &Index, count: usize) -> impl Iterator<Item = usize> + use<> {
     (0..objects).step_by(objects.div_ceil(count.max(1)).max(1))
 }
 
-fn difference_at(path: &Path, index: &Index, object: usize) -> Option<DifferenceKind> {
+pub(super) fn difference_at(path: &Path, index: &Index, object: usize) -> Option<DifferenceKind> {
     let row = index.image.object(object);
     match fs::metadata(path) {
         Err(error) => Some(DifferenceKind::Unreadable(error)),

@@ -20,7 +20,7 @@ pub enum IndexError {
     Format { object: String, source: FormatError },
     #[error(transparent)]
     NoIndexer(FormatError),
-    /// A file that is no part of the dataset cannot be read: a manifest, or an index.
+    /// A file that is no part of the dataset cannot be read, such as a manifest.
     #[error("{}: cannot be read: {source}", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     #[error("`{pattern}` is no pattern for paths: {source}; write for example `**/*.npz`")]
@@ -65,19 +65,8 @@ pub enum IndexError {
     /// The samples of the objects are together longer than 64 bits can count.
     #[error("{root}: {damage}")]
     Impossible { root: String, damage: Damage },
-    #[error("{}: not a tierfeed index; `tierfeed index` writes one", .path.display())]
-    Foreign { path: PathBuf },
-    #[error("{}: an index of version {found}, and this tierfeed reads version {expected}; build it again", .path.display())]
-    Version { path: PathBuf, found: u32, expected: u32 },
-    #[error("{}: {found} long instead of {expected}; build the index again", .path.display())]
-    Length {
-        path: PathBuf,
-        found: Bytes,
-        /// The length according to the header; the largest number if the header is invalid.
-        expected: Bytes,
-    },
-    #[error("{}: damaged: {damage}; build the index again", .path.display())]
-    Damaged { path: PathBuf, damage: Damage },
+    #[error("{}: {fault}", .path.display())]
+    File { path: PathBuf, fault: FileFault },
     #[error(
         "the index is that of {indexed} ({indexed_format}), not of {root} ({format}); build it again"
     )]
@@ -96,6 +85,28 @@ impl IndexError {
             _ => true,
         }
     }
+}
+
+/// Why a file is no index that can be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileFault {
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    #[error("not a tierfeed index; `tierfeed index` writes one")]
+    Foreign,
+    #[error(
+        "an index of version {found}, and this tierfeed reads version {expected}; build it again"
+    )]
+    Version { found: u32, expected: u32 },
+    #[error("{found} long instead of {expected}; build the index again")]
+    Length {
+        found: Bytes,
+        /// The length according to the header; the largest number if the header is invalid.
+        expected: Bytes,
+    },
+    #[error("damaged: {0}; build the index again")]
+    Damaged(Damage),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

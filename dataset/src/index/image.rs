@@ -30,7 +30,7 @@ use tierfeed_numa_memory::FileBytes;
 use super::draft::{Contents, NO_LABEL, SourceKind};
 use crate::{
     format::{Encoding, objects::Classes},
-    source::listing::split_etag,
+    source::{Listed, listing::split_etag},
 };
 
 mod check;
@@ -323,6 +323,18 @@ impl Image {
     pub(super) fn first_object(&self, directory: usize) -> usize {
         let rows = self.section(Section::Directories);
         index(u64_at(rows, directory * DIRECTORY_BYTES + 8))
+    }
+
+    pub(super) fn objects_of(&self, directory: usize) -> Range<usize> {
+        let next = directory + 1;
+        let end = if next < self.directories() { self.first_object(next) } else { self.objects() };
+        self.first_object(directory)..end
+    }
+
+    /// Whether an object is as it is listed now.
+    pub(super) fn is_as_listed(&self, number: usize, listed: &Listed) -> bool {
+        let (row, (_, etag)) = (self.object(number), self.object_name(number));
+        (row.size, row.mtime_ns, etag) == (listed.size, listed.mtime_ns, listed.etag.as_deref())
     }
 
     pub(super) fn directory_of(&self, object: usize) -> usize {

@@ -10,7 +10,7 @@ use std::{
 use super::{
     Index, IndexError, Progress, build,
     choose::Chosen,
-    differences::{self, SAMPLED},
+    differences::{self, DifferenceKind, SAMPLED},
     draft::SourceKind,
     mtime_ns,
 };
@@ -21,7 +21,7 @@ use crate::{
         objects::Classes,
     },
     source::{
-        Listing, Store,
+        Store,
         names::{below, python_order},
     },
 };
@@ -88,13 +88,13 @@ fn has_same_classes(index: &Index, root: &Path) -> Result<bool, IndexError> {
 }
 
 fn compare_file(index: &Index, path: &Path) -> Result<(), IndexError> {
-    let unreadable = |source| IndexError::Unreadable { path: path.to_owned(), source };
-    let metadata = fs::metadata(path).map_err(unreadable)?;
-    let row = index.image.object(0);
-    if (metadata.len(), mtime_ns(&metadata)) == (row.size, row.mtime_ns) {
-        return Ok(());
+    match differences::difference_at(path, index, 0) {
+        None => Ok(()),
+        Some(DifferenceKind::Unreadable(source)) => {
+            Err(IndexError::Unreadable { path: path.to_owned(), source })
+        }
+        Some(_) => Err(IndexError::Stale { place: path.display().to_string() }),
     }
-    Err(IndexError::Stale { place: path.display().to_string() })
 }
 
 /// Runs [`check`], then compares a new listing with the objects of the index; returns the listing.
@@ -109,7 +109,11 @@ pub(super) fn verify(
     let listing = &chosen.objects.listing;
     let image = &index.image;
     let (found, indexed) = (listing.objects.len(), image.objects());
-    let differs = (0..found.min(indexed)).find(|number| !is_same(index, listing, *number));
+    let is_same = |number: &usize| {
+        let listed = listing.listed(*number);
+        image.is_as_listed(*number, &listed) && image.object_path(*number) == listed.path
+    };
+    let differs = (0..found.min(indexed)).find(|number| !is_same(number));
     let Some(number) = differs.or((found != indexed).then_some(found.min(indexed))) else {
         return Ok(chosen);
     };
@@ -117,11 +121,4 @@ pub(super) fn verify(
         if number < indexed { image.object_path(number) } else { listing.listed(number).path };
     let root = PathBuf::from(OsStr::from_bytes(image.source()));
     Err(IndexError::Stale { place: below(&root, &path).display().to_string() })
-}
-
-fn is_same(index: &Index, listing: &Listing, number: usize) -> bool {
-    let (row, listed) = (index.image.object(number), listing.listed(number));
-    let (_, etag) = index.image.object_name(number);
-    (row.size, row.mtime_ns, etag) == (listed.size, listed.mtime_ns, listed.etag.as_deref())
-        && index.image.object_path(number) == listed.path
 }

@@ -19,7 +19,8 @@ use rustix::{
 };
 use tierfeed_core::{id::SampleId, session::Fault, units::Bytes};
 
-use super::{AHEAD_MAX, Access, HEADER_BYTES, READ, TEXT_BYTES_MAX, fault_of};
+use super::{AHEAD_MAX, HEADER_BYTES, READ, TEXT_BYTES_MAX, fault_of};
+use crate::source::{Access, Identity};
 
 /// Interval at which the caller is asked whether to continue waiting.
 const ASK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -186,13 +187,13 @@ impl Running {
         let (numbers, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = Command::new(&launch.exe);
         command.arg("read").arg("--index").arg(&launch.index);
-        let Access { endpoint, region, is_anonymous } = &launch.access;
+        let Access { endpoint, region, identity } = &launch.access;
         for (option, value) in [("--endpoint", endpoint), ("--region", region)] {
             if let Some(value) = value {
                 command.arg(option).arg(value);
             }
         }
-        if *is_anonymous {
+        if *identity == Identity::Anonymous {
             command.arg("--anonymous");
         }
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped());

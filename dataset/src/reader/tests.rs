@@ -8,7 +8,11 @@ use std::{
     sync::{Mutex, mpsc::channel},
 };
 
-use crate::{Dataset, Format, Index, format::Raw, source::Location};
+use crate::{
+    Dataset, Format, Index,
+    format::Raw,
+    source::{Access, Identity, Location},
+};
 use tempfile::TempDir;
 use tierfeed_core::{id::SampleId, units::Bytes};
 
@@ -195,7 +199,7 @@ fn the_program_is_told_where_the_bucket_is() {
     let access = Access {
         endpoint: Some("http://here".into()),
         region: Some("there".into()),
-        is_anonymous: true,
+        identity: Identity::Anonymous,
     };
     let launch = Launch { access, ..reader.launch().clone() };
     reader = Reader::new(launch);

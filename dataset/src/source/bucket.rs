@@ -18,14 +18,14 @@ mod window;
 use std::{sync::Arc, time::Duration};
 
 use tierfeed_object_stores::{
-    Address, Client, Environment, Patience, mtime_ns,
+    Client, Environment, Patience, mtime_ns,
     object_store::{self, ObjectMeta, ObjectStoreExt as _, path::Path},
 };
 use tokio::runtime::{self, Runtime};
 
 use self::{list::Crawl, opened::OpenedObject};
 use super::{
-    Bucket, Identity, Listed, Listing, Opened, Selection, SourceError, Store,
+    Address, Listed, Listing, Opened, Selection, SourceError, Store,
     arranged::{Filled, Found, listing},
     listing::entry,
 };
@@ -47,32 +47,18 @@ struct Connection {
     runtime: Runtime,
 }
 
-impl From<&Bucket> for Address {
-    fn from(bucket: &Bucket) -> Self {
-        Self {
-            url: bucket.url.clone(),
-            endpoint: bucket.endpoint.clone(),
-            region: bucket.region.clone(),
-            identity: match bucket.identity {
-                Identity::Configured => tierfeed_object_stores::Identity::Configured,
-                Identity::Anonymous => tierfeed_object_stores::Identity::Anonymous,
-            },
-        }
-    }
-}
-
 impl BucketStore {
     /// Sets up a client. Sends no request yet.
     ///
     /// # Errors
     ///
-    /// If `bucket` names no object store, or `environment` does not fit it.
+    /// If `address` names no object store, or `environment` does not fit it.
     pub fn open(
-        bucket: &Bucket,
+        address: &Address,
         environment: &Environment,
         patience: &Patience,
     ) -> Result<Self, SourceError> {
-        let client = Client::open_in(environment, &Address::from(bucket), patience)?;
+        let client = Client::open_in(environment, address, patience)?;
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("tierfeed-objects")

@@ -6,7 +6,7 @@ mod reads;
 
 use std::time::Duration;
 
-use tierfeed_dataset::source::{Bucket, BucketStore, Identity, SourceError};
+use tierfeed_dataset::source::{Address, BucketStore, SourceError};
 use tierfeed_object_stores::{Environment, Options, Patience, test_server::Server};
 
 /// Short, so that a test that waits for its end is fast.
@@ -18,8 +18,8 @@ pub(crate) const PATIENCE: Patience = Patience {
     pause: Duration::from_millis(1),
 };
 
-pub(crate) fn bucket(url: &str) -> Bucket {
-    Bucket { url: url.to_owned(), endpoint: None, region: None, identity: Identity::Configured }
+pub(crate) fn bucket(url: &str) -> Address {
+    url.to_owned().into()
 }
 
 pub(crate) fn environment(variables: Options) -> Environment {

@@ -158,7 +158,7 @@ impl Client {
             return Self::open(address, &environment.variables, patience);
         }
         let is_refused = Arc::new(AtomicBool::new(false));
-        let (options, keys) = environment.with_keys(address.identity)?;
+        let (options, keys) = environment.with_keys(address.access.identity)?;
         let keys =
             keys.map(|it| ProfileKeys::new(environment.clone(), it, Arc::clone(&is_refused)));
         Self::open_with(address, &options, patience, Signing { keys, is_refused })
@@ -325,7 +325,7 @@ macro_rules! configured {
         } else {
             builder
         };
-        match setup.address.identity {
+        match setup.address.access.identity {
             Identity::Anonymous => builder.with_skip_signature(true),
             Identity::Configured => builder,
         }
@@ -346,8 +346,8 @@ impl Setup<'_> {
     fn amazon_builder(&self) -> AmazonS3Builder {
         // The client library prefers the second one.
         let more = [
-            ("aws_region", self.address.region.as_deref()),
-            ("aws_endpoint_url_s3", self.address.endpoint.as_deref()),
+            ("aws_region", self.address.access.region.as_deref()),
+            ("aws_endpoint_url_s3", self.address.access.endpoint.as_deref()),
         ];
         let endpoints = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint];
         configured!(self, AmazonS3Builder, AmazonS3ConfigKey, more, endpoints)
@@ -359,7 +359,7 @@ impl Setup<'_> {
     }
 
     fn google_builder(&self) -> GoogleCloudStorageBuilder {
-        let more = [("google_base_url", self.address.endpoint.as_deref())];
+        let more = [("google_base_url", self.address.access.endpoint.as_deref())];
         let endpoints = [GoogleConfigKey::BaseUrl];
         configured!(self, GoogleCloudStorageBuilder, GoogleConfigKey, more, endpoints)
     }
@@ -370,7 +370,7 @@ impl Setup<'_> {
     }
 
     fn azure_builder(&self) -> MicrosoftAzureBuilder {
-        let more = [("azure_storage_endpoint", self.address.endpoint.as_deref())];
+        let more = [("azure_storage_endpoint", self.address.access.endpoint.as_deref())];
         let endpoints = [AzureConfigKey::Endpoint];
         configured!(self, MicrosoftAzureBuilder, AzureConfigKey, more, endpoints)
     }
@@ -415,6 +415,7 @@ fn is_plain(endpoint: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::Access;
 
     /// Whether clients would send data, or follow a redirection, without TLS.
     fn allow_plain(endpoint: Option<&str>, variables: &[(&str, &str)]) -> [bool; 3] {
@@ -422,9 +423,11 @@ mod tests {
         let options = Options(variables.collect());
         let address = Address {
             url: "s3://bucket".to_owned(),
-            endpoint: endpoint.map(str::to_owned),
-            region: None,
-            identity: Identity::Anonymous,
+            access: Access {
+                endpoint: endpoint.map(str::to_owned),
+                region: None,
+                identity: Identity::Anonymous,
+            },
         };
         let (url, patience) = (Url::parse(&address.url).unwrap(), Patience::default());
         let signing = Signing::default();

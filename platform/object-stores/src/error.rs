@@ -6,140 +6,78 @@ use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::{options::Options, range::RangeError};
 
-/// Why a request failed.
+/// A request that failed.
 ///
-/// `place` is the URL without query and credentials; `detail` is the message of the client library,
-/// without secrets. The library's own error is not kept, because printing its sources may print a
-/// signed URL.
+/// The library's own error is not kept, because printing its sources may print a signed URL.
 #[derive(Debug, thiserror::Error)]
+#[error("{place} {fault} ({detail})")]
+pub struct RequestError {
+    /// The bucket or object: its URL without query and credentials.
+    pub place: String,
+    /// Why it failed.
+    pub fault: RequestFault,
+    /// The message of the client library, without secrets.
+    pub detail: String,
+}
+
+/// Why a request failed, behind the place in a sentence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RequestError {
+pub enum RequestFault {
     /// The identity has no permission.
     #[error(
-        "{place} refuses access: the identity needs the rights to list it and to read objects, and \
-         to make and remove them if it may write; a public bucket is read anonymously ({detail})"
+        "refuses access: the identity needs the rights to list it and to read objects, and to make and remove \
+         them if it may write; a public bucket is read anonymously"
     )]
-    Denied {
-        /// The bucket or object.
-        place: String,
-        /// The message of the client library.
-        detail: String,
-    },
+    Denied,
     /// The keys or the token of the request ended.
     #[error(
-        "{place} says that the keys expired: renew them, with `aws sso login` or as you got them. Those of \
-         ~/.aws are read again, those of variables only by a new process ({detail})"
+        "says that the keys expired: renew them, with `aws sso login` or as you got them. Those of ~/.aws are \
+         read again, those of variables only by a new process"
     )]
-    Expired {
-        /// The bucket or object.
-        place: String,
-        /// The message of the client library.
-        detail: String,
-    },
+    Expired,
     /// The clocks of this machine and of the store differ.
-    #[error(
-        "{place} says that the clock of this machine is off by 15 minutes or more: set it ({detail})"
-    )]
-    Clock {
-        /// The bucket or object.
-        place: String,
-        /// The message of the client library.
-        detail: String,
-    },
+    #[error("says that the clock of this machine is off by 15 minutes or more: set it")]
+    Clock,
     /// The store does not know the keys.
     #[error(
-        "{place} does not accept these keys: see AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile that \
-         AWS_PROFILE names, and the endpoint ({detail})"
+        "does not accept these keys: see AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile that \
+         AWS_PROFILE names, and the endpoint"
     )]
-    WrongKeys {
-        /// The bucket or object.
-        place: String,
-        /// The message of the client library.
-        detail: String,
-    },
+    WrongKeys,
     /// The settings contain no identity.
     #[error(
-        "no credentials for {place}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a \
-         profile that has keys by AWS_PROFILE (GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY), \
-         or read it anonymously ({detail})"
+        "needs credentials, and there are none: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile \
+         that has keys by AWS_PROFILE (GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY), or read it anonymously"
     )]
-    NoCredentials {
-        /// The bucket or object.
-        place: String,
-        /// The message of the client library.
-        detail: String,
-    },
+    NoCredentials,
     /// There is no such bucket or object.
-    #[error("{place} does not exist ({detail}); check its name, the endpoint and the region")]
-    NotFound {
-        /// The bucket or object.
-        place: String,
-        /// The message of the client library.
-        detail: String,
-    },
+    #[error("does not exist; check its name, the endpoint and the region")]
+    NotFound,
     /// The object is another version than the requested one.
-    #[error("{place} was written or replaced since it was listed ({detail})")]
-    Changed {
-        /// The URL of the object.
-        place: String,
-        /// The message of the client library.
-        detail: String,
-    },
+    #[error("was written or replaced since it was listed")]
+    Changed,
     /// The server is overloaded, for longer than the retries last.
-    #[error(
-        "{place} refuses more requests for now ({detail}); try again later, or with fewer readers"
-    )]
-    Throttled {
-        /// The bucket or object.
-        place: String,
-        /// The message of the client library.
-        detail: String,
-    },
+    #[error("refuses more requests for now; try again later, or with fewer readers")]
+    Throttled,
     /// The bucket is in another region.
-    #[error(
-        "{place} is in another region; set AWS_REGION, or the region of the dataset ({detail})"
-    )]
-    Region {
-        /// The bucket or object.
-        place: String,
-        /// The message of the client library.
-        detail: String,
-    },
+    #[error("is in another region; set AWS_REGION, or the region of the dataset")]
+    Region,
     /// No server could be reached.
-    #[error("no server for {place} can be reached ({detail}); check the endpoint and the network")]
-    Unreachable {
-        /// The bucket or object.
-        place: String,
-        /// The message of the client library.
-        detail: String,
-    },
+    #[error("cannot be reached; check the endpoint and the network")]
+    Unreachable,
     /// The server does not answer.
-    #[error("{place} does not answer ({detail}); check the endpoint, or try again later")]
-    Silent {
-        /// The bucket or object.
-        place: String,
-        /// The message of the client library.
-        detail: String,
-    },
+    #[error("does not answer; check the endpoint, or try again later")]
+    Silent,
     /// The client cannot represent a key.
     #[error(
-        "{place} has an object that cannot be read ({detail}); rename it: no part of a key between \
-         two `/` may be empty, `.` or `..`, or have control characters"
+        "has an object that cannot be read; rename it: no part of a key between two `/` may be empty, `.` or `..`, \
+         or have control characters"
     )]
-    Key {
-        /// The URL of the bucket.
-        place: String,
-        /// The message of the client library.
-        detail: String,
-    },
+    Key,
     /// The request failed for another reason.
-    #[error("{place} failed: {detail}")]
-    Failed {
-        /// The bucket or object.
-        place: String,
-        /// The message of the client library.
-        detail: String,
-    },
+    #[error("failed")]
+    Failed,
 }
 
 /// The addresses at which a cloud machine requests its identity.
@@ -150,53 +88,52 @@ impl RequestError {
     /// Whether other input would help, rather than another attempt.
     #[must_use]
     pub fn is_input(&self) -> bool {
-        !matches!(self, Self::Throttled { .. } | Self::Silent { .. } | Self::Failed { .. })
+        use RequestFault::{Failed, Silent, Throttled};
+        !matches!(self.fault, Throttled | Silent | Failed)
     }
 
     /// Whether the store refuses these keys or this identity, or there are none.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        matches!(
-            self,
-            Self::Denied { .. }
-                | Self::Expired { .. }
-                | Self::Clock { .. }
-                | Self::WrongKeys { .. }
-                | Self::NoCredentials { .. }
-        )
+        use RequestFault::{Clock, Denied, Expired, NoCredentials, WrongKeys};
+        matches!(self.fault, Denied | Expired | Clock | WrongKeys | NoCredentials)
     }
 
     pub(crate) fn new(error: &object_store::Error, place: String, options: &Options) -> Self {
         let whole = whole(error, options);
         let detail = shortened(&whole);
-        match code(&whole) {
+        Self { fault: RequestFault::of(error, &whole, &detail), place, detail }
+    }
+}
+
+impl RequestFault {
+    fn of(error: &object_store::Error, whole: &str, detail: &str) -> Self {
+        match code(whole) {
             // By the names of S3, which other stores with its interface use too.
             Some("ExpiredToken" | "TokenRefreshRequired" | "ExpiredTokenException") => {
-                return Self::Expired { place, detail };
+                return Self::Expired;
             }
-            Some("RequestTimeTooSkewed" | "RequestExpired") => {
-                return Self::Clock { place, detail };
-            }
+            Some("RequestTimeTooSkewed" | "RequestExpired") => return Self::Clock,
             Some("InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken") => {
-                return Self::WrongKeys { place, detail };
+                return Self::WrongKeys;
             }
             _ => {}
         }
         if METADATA_SERVICES.iter().any(|service| detail.contains(service)) {
-            return Self::NoCredentials { place, detail };
+            return Self::NoCredentials;
         }
-        if is_about_region(&detail) {
-            return Self::Region { place, detail };
+        if is_about_region(detail) {
+            return Self::Region;
         }
-        match (status(error, &detail), kind(error)) {
-            (Some(401 | 403), _) => Self::Denied { place, detail },
-            (Some(404), _) => Self::NotFound { place, detail },
-            (Some(412), _) => Self::Changed { place, detail },
-            (Some(429 | 503), _) => Self::Throttled { place, detail },
-            (_, Some(HttpErrorKind::Connect)) => Self::Unreachable { place, detail },
-            (_, Some(HttpErrorKind::Timeout)) => Self::Silent { place, detail },
-            _ if is_about_key(error) => Self::Key { place, detail },
-            _ => Self::Failed { place, detail },
+        match (status(error, detail), kind(error)) {
+            (Some(401 | 403), _) => Self::Denied,
+            (Some(404), _) => Self::NotFound,
+            (Some(412), _) => Self::Changed,
+            (Some(429 | 503), _) => Self::Throttled,
+            (_, Some(HttpErrorKind::Connect)) => Self::Unreachable,
+            (_, Some(HttpErrorKind::Timeout)) => Self::Silent,
+            _ if is_about_key(error) => Self::Key,
+            _ => Self::Failed,
         }
     }
 }

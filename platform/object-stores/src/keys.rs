@@ -164,7 +164,7 @@ mod tests {
         use object_store::ObjectStoreExt as _;
 
         use crate::{
-            Address, Client, Identity, Patience,
+            Address, Client, Patience,
             test_server::{Access, KEY, SECRET, Server},
         };
 
@@ -182,12 +182,7 @@ mod tests {
         let region = ("AWS_REGION".to_owned(), "us-east-1".to_owned());
         let variables = Options([endpoint, region].into());
         let environment = Environment { variables, home: Some(home.path().to_owned()) };
-        let address = Address {
-            url: "s3://bucket/data".to_owned(),
-            endpoint: None,
-            region: None,
-            identity: Identity::Configured,
-        };
+        let address = Address::from("s3://bucket/data".to_owned());
         let patience = Patience::default().without_retries();
         let client = Client::open_in(&environment, &address, &patience).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

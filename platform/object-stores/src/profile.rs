@@ -12,10 +12,11 @@ mod program;
 use std::{
     collections::BTreeMap,
     fmt, io,
-    ops::Range,
     path::PathBuf,
     time::{Duration, SystemTime},
 };
+
+use chrono::DateTime;
 
 use crate::options::Options;
 
@@ -216,30 +217,8 @@ fn written(
 
 /// A point in time as RFC 3339 writes it; `None` for any other text.
 pub(crate) fn time_of(text: &str) -> Option<SystemTime> {
-    const DAY: i64 = 86_400;
-    let number = |range: Range<usize>| text.get(range)?.parse::<i64>().ok();
-    let separators = [(4, '-'), (7, '-'), (13, ':'), (16, ':')];
-    let is_time =
-        separators.iter().all(|(at, it)| text.get(*at..).is_some_and(|rest| rest.starts_with(*it)));
-    let [year, month, day] = [number(0..4)?, number(5..7)?, number(8..10)?];
-    let [hour, minute, second] = [number(11..13)?, number(14..16)?, number(17..19)?];
-    let zone = text.get(19..)?.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
-    let offset = match zone.as_bytes().first()? {
-        b'Z' | b'z' => 0,
-        sign @ (b'+' | b'-') => {
-            let (hours, minutes) = zone.get(1..)?.split_once(':')?;
-            let minutes = hours.parse::<i64>().ok()? * 60 + minutes.parse::<i64>().ok()?;
-            if *sign == b'-' { -minutes } else { minutes }
-        }
-        _ => return None,
-    };
-    // Days since 1970 of a date in the Gregorian calendar, whose years begin in March here.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days =
-        year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 719_469;
-    let seconds = days * DAY + (hour * 60 + minute - offset) * 60 + second;
-    let since = Duration::from_secs(u64::try_from(seconds).ok()?);
-    is_time.then_some(SystemTime::UNIX_EPOCH + since)
+    let time = DateTime::parse_from_rfc3339(text).ok()?.timestamp();
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(time).ok()?))
 }
 
 /// In the config file all but `default` have a word before their name.

@@ -14,6 +14,7 @@ import numpy.typing
 
 __version__: str
 RANK_ARGUMENT: str
+DATASET_KEYS: list[str]
 
 def cores() -> int: ...
 def launch_variables() -> list[str]: ...

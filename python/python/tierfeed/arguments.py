@@ -11,33 +11,14 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from tierfeed._native import DATASET_KEYS as _KEYS
 from tierfeed._native import Reconfigure
 from tierfeed.transforms import as_mapping
 
 # The keys below `dataset` and `order`, which are arguments of their own here, and those of the job
 # (docs/job-file.md).
-DATASET_KEYS = (
-    "format",
-    "endpoint",
-    "region",
-    "anonymous",
-    "index",
-    "emulate",
-    "page_cache",
-    "patience",
-    "limited_by",
-    "glob",
-    "manifest",
-    "record_bytes",
-    "dtype",
-    "sequence_length",
-    "header_bytes",
-    "compression",
-    "members",
-    "unit",
-    "columns",
-    "dataset",
-)
+INDEX_KEYS = tuple(it for it in _KEYS if it != "source")
+DATASET_KEYS = (*INDEX_KEYS, "index", "emulate", "page_cache", "patience", "limited_by")
 ORDER_KEYS = (
     "shuffle",
     "seed",
@@ -149,7 +130,7 @@ def job_file(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> str:
         "dataset": {"source": os.fsdecode(source), **_chosen(given, DATASET_KEYS)},
         "order": {**_chosen(given, ORDER_KEYS), **_order(keys)},
     }
-    job = _plain(job)
+    job = plain(job)
     job.setdefault("name", _name(job))
     return "# The arguments of a loader, as a job file.\n" + _json(job) + "\n"
 
@@ -184,12 +165,12 @@ def _chosen(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: given[name] for name in names if given.get(name) is not None}
 
 
-def _plain(value: Any, key: str = "") -> Any:
+def plain(value: Any, key: str = "") -> Any:
     """The value in types of JSON, with absolute paths."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(entry, str(name)) for name, entry in value.items()}
+        return {str(name): plain(entry, str(name)) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     if isinstance(value, os.PathLike):
         value = os.fsdecode(value)
     if isinstance(value, str) and not _is_text(value):

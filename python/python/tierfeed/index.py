@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tierfeed import _native, program
 from tierfeed._native import Extent, Reconfigure
+from tierfeed.arguments import INDEX_KEYS, plain
 
 __all__ = ["Extent", "Index"]
 
@@ -48,22 +50,10 @@ class Index:
         *,
         format: str,
         path: str | os.PathLike[str] | None = None,
-        endpoint: str | None = None,
-        region: str | None = None,
-        anonymous: bool | None = None,
-        glob: str | None = None,
-        manifest: str | os.PathLike[str] | None = None,
-        record_bytes: int | str | None = None,
-        dtype: str | None = None,
-        sequence_length: int | None = None,
-        header_bytes: int | str | None = None,
-        compression: str | None = None,
-        members: Sequence[str] | None = None,
-        unit: str | None = None,
-        columns: Sequence[str] | None = None,
-        dataset: str | None = None,
+        **keys: Any,
     ) -> Index:
-        """Lists `source` and finds its samples; the keys are those of `dataset` in a job file.
+        """Lists `source` and finds its samples; the keys are those of `dataset` in a job file that
+        say where it lies, which files are taken, and what a format needs, such as `record_bytes=3073`.
 
         With `path` the index is kept there, and still valid entries of an index there are used. Without,
         it ends with the object.
@@ -72,23 +62,10 @@ class Index:
 
         Raises `Reconfigure` if a key is wrong, or if the source is not what its format says.
         """
-        keys = {
-            "format": format,
-            "endpoint": endpoint,
-            "region": region,
-            "anonymous": anonymous,
-            "glob": glob,
-            "manifest": None if manifest is None else os.fspath(manifest),
-            "record_bytes": None if record_bytes is None else str(record_bytes),
-            "dtype": dtype,
-            "sequence_length": sequence_length,
-            "header_bytes": None if header_bytes is None else str(header_bytes),
-            "compression": compression,
-            "members": None if members is None else list(members),
-            "unit": unit,
-            "columns": None if columns is None else list(columns),
-            "dataset": dataset,
-        }
+        if unknown := sorted(keys.keys() - {*INDEX_KEYS}):
+            known = ", ".join(INDEX_KEYS)
+            raise TypeError(f"Index.build takes no {', '.join(unknown)}; it takes {known}")
+        keys = plain({"format": format, **{name: it for name, it in keys.items() if it is not None}})
         if path is not None:
             program.write_index(os.path.abspath(path), source, keys)
             return cls(path)

@@ -93,8 +93,7 @@ def write_index(path: str, source: str | os.PathLike[str], keys: Mapping[str, ob
     Raises `Reconfigure` if a key is wrong, or if the source is not what its format says. What its user
     would want to know of the dataset is a warning.
     """
-    given = {name: value for name, value in keys.items() if value is not None}
-    document = {"source": _bytes(source), "output": _bytes(path), "keys": given}
+    document = {"source": _bytes(source), "output": _bytes(path), "keys": dict(keys)}
     for warning in _answer("index", document).splitlines():
         warnings.warn(warning, stacklevel=3)
 

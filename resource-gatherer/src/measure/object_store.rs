@@ -21,7 +21,7 @@ mod run;
 use std::time::Duration;
 
 use tierfeed_core::units::{Bytes, Nanoseconds};
-pub use tierfeed_object_stores::{Identity, OpenError, Options, RequestError};
+pub use tierfeed_object_stores::{Identity, OpenError, Options, RequestError, RequestFault};
 use tokio::{runtime, time};
 
 pub use self::error::ObjectStoreError;

@@ -10,7 +10,7 @@ use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_object_stores::test_server::{Access, KEY, SECRET, Server, Verdict};
 use tierfeed_resource_gatherer::{
     probe::object_store::{
-        Bucket, Identity, ObjectStoreError, Options, Request, RequestError, measure,
+        Bucket, Identity, ObjectStoreError, Options, Request, RequestError, RequestFault, measure,
     },
     report,
 };
@@ -155,7 +155,13 @@ fn objects_that_were_made_are_removed_when_reading_fails() {
     });
     let request = writing(&server, Bytes(4000));
     let error = measure(&request).unwrap_err();
-    assert!(matches!(error, ObjectStoreError::Request(RequestError::Failed { .. })), "{error}");
+    assert!(
+        matches!(
+            error,
+            ObjectStoreError::Request(RequestError { fault: RequestFault::Failed, .. })
+        ),
+        "{error}"
+    );
     assert_eq!(server.count("PUT"), 4);
     assert_eq!(server.keys(), [""; 0]);
 }
@@ -195,7 +201,13 @@ fn a_wrong_secret_names_the_bucket_and_the_keys_and_no_secret() {
 fn a_bucket_that_is_not_there_is_named() {
     let server = served(Access::Signed);
     let error = refusal(&server, "s3://no-such-bucket/data");
-    assert!(matches!(&error, ObjectStoreError::Request(RequestError::NotFound { .. })), "{error}");
+    assert!(
+        matches!(
+            &error,
+            ObjectStoreError::Request(RequestError { fault: RequestFault::NotFound, .. })
+        ),
+        "{error}"
+    );
     assert!(error.to_string().contains("s3://no-such-bucket/data"), "{error}");
 }
 
@@ -221,7 +233,7 @@ fn an_object_on_a_web_server_is_measured_by_its_url() {
     let absent = format!("http://{}/bucket/data/two", server.address);
     assert!(matches!(
         refusal(&server, &absent),
-        ObjectStoreError::Request(RequestError::NotFound { .. })
+        ObjectStoreError::Request(RequestError { fault: RequestFault::NotFound, .. })
     ));
 }
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use tierfeed_core::{id::Rank, order::Spec, tier::Speed};
 use tierfeed_dataset::{
     Catalog,
-    source::{Identity, Location},
+    source::{Access, Location},
 };
-use tierfeed_handoff::{Briefing, Bucket, Emulation, FurtherDataset, OnError};
+use tierfeed_handoff::{Briefing, Emulation, FurtherDataset, OnError};
 use tierfeed_workload_analyzer::{Job, job};
 
 use crate::dataset;
@@ -52,14 +52,10 @@ pub fn of(
     }
 }
 
-fn bucket(source: &Location) -> Option<Bucket> {
+fn bucket(source: &Location) -> Option<Access> {
     match source {
         Location::Path(_) => None,
-        Location::Bucket(bucket) => Some(Bucket {
-            endpoint: bucket.endpoint.clone(),
-            region: bucket.region.clone(),
-            is_anonymous: bucket.identity == Identity::Anonymous,
-        }),
+        Location::Bucket(address) => Some(address.access.clone()),
     }
 }
 

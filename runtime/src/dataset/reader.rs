@@ -7,15 +7,17 @@ use std::{
     sync::Arc,
 };
 
-use tierfeed_dataset::{Index, index::IndexError, source::Bucket};
+use tierfeed_dataset::{
+    Index,
+    index::IndexError,
+    source::{Access, Address},
+};
 use tierfeed_dataset::{
     read::FileSource,
     reader::{self, ServeError},
 };
-use tierfeed_object_stores::{Address, Client, Environment, OpenError};
+use tierfeed_object_stores::{Client, Environment, OpenError};
 use tierfeed_prefetcher::fetcher::{ObjectFetcher, ObjectSettings, ObjectSource};
-
-pub use tierfeed_dataset::reader::Access;
 
 /// Files with many samples that stay open between reads.
 const OPEN_FILES_MAX: usize = 64;
@@ -68,33 +70,33 @@ pub fn read(
         let read = |sample, buffer: &mut [u8]| files.read_into(sample, buffer);
         return Ok(reader::serve(&index, read, input, output)?);
     }
-    let objects = objects(&access.to(place), &index)?;
+    let objects = objects(&Address { url: place, access }, &index)?;
     let read = |sample, buffer: &mut [u8]| objects.read_into(sample, buffer);
     Ok(reader::serve(&index, read, input, output)?)
 }
 
 /// A source that reads the samples of an index from its bucket, with the credentials of this process.
-pub(crate) fn objects(bucket: &Bucket, index: &Arc<Index>) -> Result<ObjectSource, BucketError> {
+pub(crate) fn objects(address: &Address, index: &Arc<Index>) -> Result<ObjectSource, BucketError> {
     let settings = ObjectSettings::default();
-    let client = client(bucket, settings)?;
+    let client = client(address, settings)?;
     ObjectSource::new(Arc::clone(index), client, settings).map_err(BucketError::Network)
 }
 
 /// A fetcher of the samples of an index from its bucket, with the credentials of this process.
 pub(crate) fn object_fetcher(
-    bucket: &Bucket,
+    address: &Address,
     index: &Arc<Index>,
     fetches_max: NonZeroUsize,
 ) -> Result<ObjectFetcher, BucketError> {
     let settings = ObjectSettings::default();
-    let client = client(bucket, settings)?;
+    let client = client(address, settings)?;
     ObjectFetcher::start(Arc::clone(index), client, settings, fetches_max)
         .map_err(BucketError::Network)
 }
 
 /// A client without retries: its callers retry.
-fn client(bucket: &Bucket, settings: ObjectSettings) -> Result<Client, OpenError> {
+fn client(address: &Address, settings: ObjectSettings) -> Result<Client, OpenError> {
     let environment = Environment::of_process();
     let patience = settings.patience.without_retries();
-    Client::open_in(&environment, &Address::from(bucket), &patience)
+    Client::open_in(&environment, address, &patience)
 }

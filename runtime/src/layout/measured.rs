@@ -16,7 +16,7 @@ use tierfeed_core::{
     tier::Kind,
     units::{BytesPerSecond, Nanoseconds, whole},
 };
-use tierfeed_dataset::source::{Bucket, Location};
+use tierfeed_dataset::source::{Access, Address, Location};
 use tierfeed_resource_gatherer::{
     Inventory, Report,
     calibrate::Calibration,
@@ -309,7 +309,7 @@ pub(crate) fn without_links(path: &Path) -> PathBuf {
 /// The name of a cold store: two servers may have the same buckets.
 pub(crate) fn cold_place(source: &Location) -> String {
     match source {
-        Location::Bucket(Bucket { url, endpoint: Some(endpoint), .. }) => {
+        Location::Bucket(Address { url, access: Access { endpoint: Some(endpoint), .. } }) => {
             format!("{url} at {endpoint}")
         }
         Location::Path(path) => without_links(path).display().to_string(),

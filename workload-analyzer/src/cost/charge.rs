@@ -4,8 +4,9 @@ use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use super::Money;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Scenario {
     /// On the disk of every node; equation 1.
     Disk,
@@ -21,14 +22,8 @@ pub enum Scenario {
 
 impl Scenario {
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Disk => "disk",
-            Self::Direct => "direct",
-            Self::Prefetched => "prefetched",
-            Self::Prototype => "prototype",
-            Self::Planned => "planned",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 

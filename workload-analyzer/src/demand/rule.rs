@@ -1,11 +1,13 @@
 //! The retention rules that have a closed form.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tierfeed_core::{retention::policy, units::Nanoseconds};
 
 use super::{limit, seconds};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Rule {
     /// Keeps the samples with the nearest next use; the optimum.
     Gap,
@@ -25,15 +27,8 @@ impl Rule {
     pub const ALL: [Self; 5] = [Self::Gap, Self::Pinned, Self::Fifo, Self::Lru, Self::None];
 
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Gap => "gap",
-            Self::Pinned => "pinned",
-            Self::Partitioned => "partitioned",
-            Self::Fifo => "fifo",
-            Self::Lru => "lru",
-            Self::None => "none",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// The hit ratio from the second epoch on. `cached` is the cache of each node as a share of the dataset.
@@ -70,12 +65,6 @@ impl From<policy::Kind> for Rule {
             Kind::Lru | Kind::PageCache => Self::Lru,
             Kind::None => Self::None,
         }
-    }
-}
-
-impl Serialize for Rule {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
     }
 }
 

@@ -21,12 +21,9 @@ use tierfeed_core::{
 
 use super::{
     Job, JobError, KeyConflict, OnError, Reason, Threads,
-    file::{CHUNK_MIN, JobFile, Whole, WorldFile},
+    file::{CHUNK_MIN, JobFile, WorldFile},
 };
 use crate::yaml::{self, YamlError, location};
-
-const NODES_MAX: u32 = 65_536;
-const RANKS_PER_NODE_MAX: u32 = 1_024;
 
 /// The names that tools of object stores give to their secrets.
 const CREDENTIALS: [&str; 18] = [
@@ -75,7 +72,11 @@ impl Check<'_> {
         let mut typed = self.read()?;
         let trainer = self.trainer(&mut typed)?;
         let chunk = typed.chunk.map(|it| it.0.0);
-        let world = self.world(&typed.world.take().unwrap_or_default(), default)?;
+        let WorldFile { nodes, ranks_per_node } = typed.world.take().unwrap_or_default();
+        let world = World {
+            nodes: nodes.map_or(default.nodes, |it| it.0),
+            ranks_per_node: ranks_per_node.map_or(default.ranks_per_node, |it| it.0),
+        };
         let order = self.order(&typed.order, world)?;
         let tiers =
             self.tiers(&typed.tiers.take().unwrap_or_default(), chunk.unwrap_or(CHUNK_MIN))?;
@@ -89,18 +90,24 @@ impl Check<'_> {
         self.refuse_impossible_direct(&tiers, policy, order.shuffle, verify)?;
         let batch_size = typed.batch_size.0;
         let further = std::mem::take(&mut typed.datasets);
-        if !further.is_empty() && typed.dataset.described.is_some() {
+        if !further.is_empty() && typed.dataset.beside.described.is_some() {
             return Err(self.conflict(&["datasets"], KeyConflict::BesideDescribed));
         }
         let further = self.datasets(further, batch_size, &order)?;
         let transform = typed.transform.take();
-        let transform = self.transform(transform, &typed.dataset, &tiers, &further)?;
+        let transform = self.transform(transform, &typed.dataset.keys, &tiers, &further)?;
         Ok(Job {
-            dataset: self.dataset(&["dataset"], &typed.dataset)?,
+            dataset: self.dataset(&["dataset"], &typed.dataset.keys)?,
             further,
-            cold: self.cold_store(&typed.dataset)?,
-            index: self.index(&["dataset"], &typed.dataset)?,
-            described: typed.dataset.described.as_ref().map(|it| self.described(it)).transpose()?,
+            cold: self.cold_store(&typed.dataset.beside)?,
+            index: typed.dataset.beside.index.take().map(|it| it.0.below(self.directory)),
+            described: typed
+                .dataset
+                .beside
+                .described
+                .as_ref()
+                .map(|it| self.described(it))
+                .transpose()?,
             shuffle: order.shuffle,
             seed: order.seed,
             epochs: order.epochs,
@@ -137,37 +144,22 @@ impl Check<'_> {
         })
     }
 
-    fn world(&self, typed: &WorldFile, default: World) -> Result<World, JobError> {
-        let whole = |key, typed: Option<Whole>, default: u32, max| {
-            self.whole(&["world", key], typed.unwrap_or(Whole(default.into())), 1..=max)
-        };
-        Ok(World {
-            nodes: whole("nodes", typed.nodes, default.nodes, NODES_MAX)?,
-            ranks_per_node: whole(
-                "ranks_per_node",
-                typed.ranks_per_node,
-                default.ranks_per_node,
-                RANKS_PER_NODE_MAX,
-            )?,
-        })
-    }
-
-    fn invalid(&self, keys: &[&str], value: &str, reason: Reason) -> JobError {
+    fn invalid(&self, keys: &[&str], value: &str, reason: impl Into<Reason>) -> JobError {
         JobError::Invalid {
             file: self.file.to_owned(),
             line: location::line_of(self.text, keys),
             key: keys.join("."),
             value: value.to_owned(),
-            reason,
+            reason: reason.into(),
         }
     }
 
-    fn conflict(&self, keys: &[&str], conflict: KeyConflict) -> JobError {
+    fn conflict(&self, keys: &[&str], conflict: impl Into<KeyConflict>) -> JobError {
         JobError::Conflict {
             file: self.file.to_owned(),
             line: location::line_of(self.text, keys),
             key: keys.join("."),
-            conflict,
+            conflict: conflict.into(),
         }
     }
 }

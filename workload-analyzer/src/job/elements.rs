@@ -7,7 +7,7 @@
 use tierfeed_core::id::SampleId;
 use tierfeed_dataset::{
     Index,
-    format::{Elements, Stated, litdata},
+    format::{Elements, Stated, litdata, npy},
 };
 use tierfeed_transform::{Dtype, Pipeline, Work, container::Column, output::ByteOrder};
 
@@ -122,7 +122,7 @@ pub(super) fn check_field(
     let mut parts = field.encoding.splitn(3, ':');
     match (parts.next(), parts.next(), parts.next()) {
         (Some("ndarray"), Some(dtype), Some(shape)) => {
-            step.check_dtype(&place, &spelled(dtype))?;
+            step.check_dtype(&place, &npy::code(dtype))?;
             let shape: Option<Vec<u64>> = shape.split(',').map(|it| it.parse().ok()).collect();
             shape.map_or(Ok(()), |shape| step.check_shape(&place, &shape))
         }
@@ -134,26 +134,9 @@ pub(super) fn check_field(
             .map_or(Ok(()), |dtype| step.check_dtype(&place, dtype)),
         (Some("int"), None, None) => step.check_dtype(&place, "<i8"),
         (Some(name), None, None) if Dtype::ALL.iter().any(|it| it.name() == name) => {
-            step.check_dtype(&place, &spelled(name))
+            step.check_dtype(&place, &npy::code(name))
         }
         _ => Ok(()),
-    }
-}
-
-/// A type by its name, in NumPy's spelling.
-fn spelled(name: &str) -> String {
-    let (kind, bits) =
-        name.split_at(name.find(|it: char| it.is_ascii_digit()).unwrap_or(name.len()));
-    let kind = match kind {
-        "uint" => "u",
-        "int" => "i",
-        "float" => "f",
-        "bool" => return "|b1".to_owned(),
-        _ => return name.to_owned(),
-    };
-    match bits.parse::<u32>() {
-        Ok(bits) if bits.is_multiple_of(8) => format!("<{kind}{}", bits / 8),
-        _ => name.to_owned(),
     }
 }
 
@@ -164,7 +147,7 @@ mod tests {
     #[test]
     fn types_of_one_name_are_one_type() {
         for dtype in Dtype::ALL.into_iter().filter(|it| *it != Dtype::Bfloat16) {
-            let order = dtype.byte_order_in(&spelled(dtype.name()));
+            let order = dtype.byte_order_in(&npy::code(dtype.name()));
             assert_eq!(order, Some(ByteOrder::OfThisMachine), "{}", dtype.name());
         }
     }

@@ -6,6 +6,7 @@ use tierfeed_core::{
     order::FURTHER_MAX,
     units::{self, Bytes},
 };
+use tierfeed_dataset::keys;
 
 use crate::yaml::{YamlError, invalid};
 
@@ -20,19 +21,13 @@ pub enum JobError {
     Conflict { file: PathBuf, line: usize, key: String, conflict: KeyConflict },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    #[error("expected one of {allowed}")]
-    NotOneOf { allowed: &'static str },
-    #[error("it must be between {min} and {max}")]
-    OutOfRange { min: u64, max: u64 },
+    #[error(transparent)]
+    OfDataset(#[from] keys::Reason),
     #[error("{problem}, for example `{example}`")]
     NotAQuantity { problem: units::ParseError, example: &'static str },
-    #[error("expected a whole number of bytes, or a size such as `4 KiB`")]
-    NotASize,
-    #[error("expected a whole number of bytes of at least 1, or a size such as `4 KiB`")]
-    NotARecordSize,
     #[error(
         "a chunk is a multiple of 4 KiB, at least 64 KiB and at most 1 TiB, for example `512 MiB`"
     )]
@@ -43,38 +38,6 @@ pub enum Reason {
     BelowPage { least: Bytes },
     #[error("expected 1 to 64 letters, digits, `-`, `_` or `.`, and no `.` in front")]
     NotAName,
-    #[error("expected a path, absolute or from the directory of the job file")]
-    EmptyPath,
-    #[error("expected a path on the node, absolute or from the directory of the job file")]
-    UrlForPath,
-    #[error(
-        "`~` and `$NAME` are for shells, and no shell reads this; write the whole path, as a URL such as \
-         file:///data if there is a `$` in it"
-    )]
-    ForShells,
-    #[error("that is a path; a URL has two slashes, as in `{right}`")]
-    OneSlash { right: &'static str },
-    #[error(
-        "expected a path, or a URL that starts with file://, s3://, gs://, az://, https:// or http://"
-    )]
-    UnknownScheme,
-    #[error("expected a bucket or a host behind {scheme}, for example `{scheme}name/train`")]
-    NoBucket { scheme: &'static str },
-    #[error(
-        "a URL holds no credentials and no query; give them to the environment, for example as \
-         AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    )]
-    CredentialsInUrl,
-    #[error("expected the URL of a server, for example `http://127.0.0.1:9000`")]
-    NotAnEndpoint,
-    #[error("expected a pattern for paths below the source, for example `**/*.npz`")]
-    NotAPattern,
-    #[error("expected a name, for example `{example}`")]
-    EmptyName { example: &'static str },
-    #[error("each name may be listed once")]
-    NamedTwice,
-    #[error("a file URL has three slashes and an absolute path, for example `file:///data/train`")]
-    NotAFileUrl,
     #[error("sizes that spread by more than nine tenths of their mean, {mean}, are not supported")]
     TooMuchSpread { mean: Bytes },
     #[error("{samples} samples; at most {} can be numbered", u32::MAX)]
@@ -91,9 +54,11 @@ pub enum Reason {
     Repeated,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyConflict {
+    #[error(transparent)]
+    OfDataset(#[from] keys::KeyConflict),
     #[error("has no budget; give `size: 16 GiB` or `reserve: 20 %`")]
     NoBudget,
     #[error("has both `size` and `reserve`; keep one of them")]
@@ -105,20 +70,6 @@ pub enum KeyConflict {
          `tiers.scratch.path`"
     )]
     NothingKept,
-    #[error("has `format: {format}`, which needs `{key}`, {what}")]
-    NeededByFormat { format: &'static str, key: &'static str, what: &'static str },
-    #[error("is for `format: {formats}` only; remove it")]
-    OfOtherFormat { formats: &'static str },
-    #[error("is for other formats: the index.json of this one lists its files; remove it")]
-    ListedByIndex,
-    #[error("is for other formats: classes say the order of this one; use `glob`")]
-    OrderedByClass,
-    #[error("is for sources that start with {schemes} only; remove it")]
-    OfOtherSource { schemes: &'static str },
-    #[error("stands beside `{other}`, which says the same; keep one of them")]
-    Beside { other: &'static str },
-    #[error("is empty; list a name, or remove it to take all")]
-    EmptyList,
     #[error(
         "is a credential, and a job file holds none; give it to the environment, for example as \
          AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"

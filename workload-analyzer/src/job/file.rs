@@ -4,6 +4,7 @@
 //! [`super::trainer`].
 
 mod dataset;
+mod keyed;
 mod on_error;
 mod order;
 mod policy;
@@ -19,6 +20,7 @@ use tierfeed_core::{
     retention::policy::Kind,
     units::{BytesPerSecond, Nanoseconds},
 };
+use tierfeed_dataset::keys;
 
 use super::{
     BATCH_SIZE_MAX, Network, OnError, Reason, Threads, Verify,
@@ -26,8 +28,11 @@ use super::{
 };
 use crate::yaml::scalar::{Checked, Count, Scalar};
 
-pub(crate) use crate::yaml::scalar::{Text, Whole};
-pub(crate) use dataset::{DatasetFile, DescribedFile, FurtherDatasetFile};
+pub(crate) use crate::yaml::scalar::Whole;
+pub(crate) use dataset::{
+    DatasetFile, DescribedFile, FirstFile, FurtherDatasetFile, FurtherShuffle,
+};
+pub(crate) use keyed::Keyed;
 pub(crate) use order::OrderFile;
 pub(crate) use policy::{DeepMemoryFile, DeliFile, LobsterFile};
 pub(crate) use prefetch::PrefetchFile;
@@ -37,6 +42,9 @@ pub(crate) use tiers::{
     StorageFile, TiersFile,
 };
 pub(crate) use transform::{FurtherTransformFile, TransformFile};
+
+const NODES_MAX: u32 = 65_536;
+const RANKS_PER_NODE_MAX: u32 = 1_024;
 
 /// The longest name of a job or dataset, which is that of a directory or file too.
 const NAME_LEN_MAX: usize = 64;
@@ -81,8 +89,8 @@ pub(crate) struct JobFile {
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping such as `{ nodes: 1, ranks_per_node: 8 }`")]
 pub(crate) struct WorldFile {
-    pub(crate) nodes: Option<Whole>,
-    pub(crate) ranks_per_node: Option<Whole>,
+    pub(crate) nodes: Option<Count<1, NODES_MAX>>,
+    pub(crate) ranks_per_node: Option<Count<1, RANKS_PER_NODE_MAX>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -120,7 +128,7 @@ fn one_of<T: Copy>(
     known: &[T],
     name: impl Fn(T) -> &'static str,
     allowed: &'static str,
-) -> Result<T, Reason> {
+) -> Result<T, keys::Reason> {
     let found = known.iter().copied().find(|it| name(*it) == typed);
-    found.ok_or(Reason::NotOneOf { allowed })
+    found.ok_or_else(|| keys::Reason::NotOneOf(allowed.to_owned()))
 }

@@ -10,7 +10,7 @@ use tierfeed_core::{
 use tierfeed_dataset::{Format, format::Raw, source::Location};
 
 use super::*;
-use tierfeed_dataset::source::{Bucket, Identity};
+use tierfeed_dataset::source::{Access, Address, Identity};
 
 mod datasets;
 mod order;
@@ -475,11 +475,13 @@ fn a_bucket_has_a_server_a_region_and_a_reader() {
         "  source: s3://bucket/train\n  endpoint: http://127.0.0.1:9000\n  region: eu-central-1\n  \
          anonymous: true",
     );
-    let expected = Bucket {
+    let expected = Address {
         url: "s3://bucket/train".to_owned(),
-        endpoint: Some("http://127.0.0.1:9000".to_owned()),
-        region: Some("eu-central-1".to_owned()),
-        identity: Identity::Anonymous,
+        access: Access {
+            endpoint: Some("http://127.0.0.1:9000".to_owned()),
+            region: Some("eu-central-1".to_owned()),
+            identity: Identity::Anonymous,
+        },
     };
     assert_eq!(parse(&text).unwrap().dataset.source, Location::Bucket(expected));
 }

@@ -11,8 +11,9 @@ use tierfeed_core::{
     simulator,
     units::{Bytes, Nanoseconds},
 };
+use tierfeed_dataset::keys::Reason;
 
-use super::{BATCH_SIZE_MAX, EPOCHS_MAX, Reason, keys::NodePath};
+use super::{BATCH_SIZE_MAX, EPOCHS_MAX, node_path::NodePath};
 use crate::yaml::scalar::{
     Checked, Count, Scalar, count, count_or, optional, optional_count, or_default, required,
 };

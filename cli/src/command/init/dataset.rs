@@ -9,12 +9,10 @@ use std::{
 
 use anyhow::anyhow;
 use tierfeed_dataset::{
+    format::FORMATS,
+    keys::{DatasetKeys, KeyConflict, KeyError},
     recognition::{self, Directory, Recognized},
     source::Location,
-};
-use tierfeed_workload_analyzer::job::{
-    KeyConflict,
-    keys::{DatasetKeys, FORMATS, KeyError},
 };
 
 use super::{
@@ -70,13 +68,11 @@ pub(super) fn choose(
         None => format_of(arguments, &source.text, script)?,
     };
     let mut keys =
-        dataset_keys::of_options(source.text, &arguments.bucket, format, &arguments.keys);
-    keys.glob = keys.glob.or(pattern);
-    if keys.format == "raw" && keys.record_bytes.is_none() && keys.dtype.is_none() {
-        let told = script.and_then(|script| script.key("dataset.record_bytes")?.number());
-        keys.record_bytes = told.map(|bytes| bytes.to_string());
+        dataset_keys::of_options(&source.text, &arguments.bucket, &format, &arguments.keys);
+    if let Some(pattern) = pattern.filter(|_| !keys.has("glob")) {
+        keys = keys.with("glob", pattern);
     }
-    complete(&mut keys, questions)?;
+    complete(&mut keys, script, questions)?;
     let held_out = held_out(folder, surroundings, &keys);
     let warning = held_out_files(&keys);
     Ok(Chosen { keys, why: source.why, held_out, warning })
@@ -84,10 +80,10 @@ pub(super) fn choose(
 
 /// A warning if files of the dataset are named as training data and others as held out.
 fn held_out_files(keys: &DatasetKeys) -> Option<String> {
-    if keys.glob.is_some() || keys.manifest.is_some() {
+    if keys.has("glob") || keys.has("manifest") {
         return None;
     }
-    let seen = Surroundings::of(Path::new(&keys.source)).ok()?.directories;
+    let seen = Surroundings::of(Path::new(keys.source())).ok()?.directories;
     let directories = seen.iter().map(|it| &it.path).filter(|path| !path.contains(&b'/'));
     let names = seen.first()?.files.iter().chain(directories);
     let names = names.map(|name| String::from_utf8_lossy(name).into_owned());
@@ -98,7 +94,7 @@ fn held_out_files(keys: &DatasetKeys) -> Option<String> {
         format!(
             "{}: {} entries are held out by their names, such as {first}, and the job trains on them; give those of \
              the training a folder of their own, or pick them with --glob",
-            keys.source,
+            keys.source(),
             held_out.len()
         )
     })
@@ -139,21 +135,28 @@ fn format_of(
     }
 }
 
-fn complete(keys: &mut DatasetKeys, questions: &Questions) -> Result<(), Failure> {
+/// Adds the keys that the format needs, from the script or the user.
+fn complete(
+    keys: &mut DatasetKeys,
+    script: Option<&Script>,
+    questions: &Questions,
+) -> Result<(), Failure> {
     let here = std::path::absolute(".").map_err(Failure::input)?;
     loop {
         let Err(conflict) = keys.format(&here) else { return Ok(()) };
-        let needed = match &conflict {
-            KeyError::Conflict {
-                conflict: KeyConflict::NeededByFormat { key, what, .. }, ..
-            } => questions.text(&format!("{}, {what}", option(key)))?.map(|text| (*key, text)),
-            _ => None,
+        let KeyError::Conflict { conflict: KeyConflict::NeededByFormat { key, what, .. }, .. } =
+            conflict
+        else {
+            return Err(refused(conflict));
         };
-        match needed {
-            Some(("record_bytes", text)) => keys.record_bytes = Some(text),
-            Some(("dataset", text)) => keys.dataset = Some(text),
-            Some(("glob", text)) => keys.glob = Some(text),
-            _ => return Err(refused(conflict)),
+        let told = script.and_then(|script| script.key(&format!("dataset.{key}"))?.number());
+        let value = match told {
+            Some(number) => Some(number.to_string()),
+            None => questions.text(&format!("{}, {what}", option(key)))?,
+        };
+        match value {
+            Some(value) => keys.set(key, vec![value]),
+            None => return Err(refused(conflict)),
         }
     }
 }
@@ -220,7 +223,7 @@ fn of_script(folder: &Path, script: &Script, text: &str) -> Option<Source> {
     let text = if is_url { text.to_owned() } else { found(folder, script, text)? };
     let format = script.key("dataset.format").and_then(Key::text);
     // A format that needs keys is asked for again.
-    let is_whole = |it: &&str| FORMATS.contains(it) && !["files", "raw", "hdf5"].contains(it);
+    let is_whole = |it: &&str| DatasetKeys::new("", *it).format(Path::new("")).is_ok();
     let format = format.filter(is_whole).map(str::to_owned);
     let why = script.key("dataset.source")?.from(script);
     Some(Source { text, format, why })
@@ -229,9 +232,9 @@ fn of_script(folder: &Path, script: &Script, text: &str) -> Option<Source> {
 /// The first dataset in the folder whose name says that it is held out, in the format of the chosen one.
 fn held_out(folder: &Path, surroundings: &Surroundings, chosen: &DatasetKeys) -> Option<String> {
     let seen = recognition::recognize(&surroundings.directories);
-    let found = seen.iter().find(|it| !is_for_training(it) && it.format == chosen.format)?;
+    let found = seen.iter().find(|it| !is_for_training(it) && it.format == chosen.format_name())?;
     let path = joined(folder, Path::new(OsStr::from_bytes(&found.path))).display().to_string();
-    (path != chosen.source).then_some(path)
+    (path != chosen.source()).then_some(path)
 }
 
 /// The datasets in the folder: training data before what is held out, and those with more files first.
@@ -272,12 +275,7 @@ fn words(name: &str) -> impl Iterator<Item = String> {
 
 fn names_below(arguments: &Init, source: &str) -> Result<Vec<Directory>, Failure> {
     let here = std::path::absolute(".").map_err(Failure::input)?;
-    let keys = dataset_keys::of_options(
-        source.to_owned(),
-        &arguments.bucket,
-        String::new(),
-        &arguments.keys,
-    );
+    let keys = dataset_keys::of_options(source, &arguments.bucket, "", &arguments.keys);
     let location = keys.location(&here).map_err(refused)?;
     match &location {
         Location::Path(path) if path.is_dir() => {

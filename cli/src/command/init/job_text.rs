@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use tierfeed_workload_analyzer::job::keys::DatasetKeys;
+use tierfeed_dataset::keys::{self, DatasetKeys};
 
 use super::script::{Key, Script};
 
@@ -42,7 +42,7 @@ impl Draft<'_> {
         }
         lines.extend(self.dataset_lines());
         if let Some(source) = self.held_out {
-            let (source, format) = (scalar(source), &self.dataset.format);
+            let (source, format) = (scalar(source), self.dataset.format_name());
             lines.push("# Read by the same agent, with a loader of its own: TierLoader(dataset=\"validation\", …).".to_owned());
             lines.push("# datasets:".to_owned());
             lines.push(format!("#   validation: {{ source: {source}, format: {format} }}"));
@@ -72,51 +72,16 @@ impl Draft<'_> {
     }
 
     fn dataset_lines(&self) -> Vec<String> {
-        let DatasetKeys {
-            source,
-            endpoint,
-            region,
-            anonymous,
-            format,
-            glob,
-            manifest,
-            record_bytes,
-            dtype,
-            sequence_length,
-            header_bytes,
-            compression,
-            members,
-            unit,
-            columns,
-            dataset,
-        } = self.dataset;
-        let mut lines =
-            vec![line("  source", &scalar(source), self.why_dataset), line("  format", format, "")];
-        let texts = [
-            ("endpoint", endpoint),
-            ("region", region),
-            ("glob", glob),
-            ("manifest", manifest),
-            ("record_bytes", record_bytes),
-            ("dtype", dtype),
-            ("header_bytes", header_bytes),
-            ("compression", compression),
-            ("unit", unit),
-            ("dataset", dataset),
-        ];
-        lines.extend(
-            texts
-                .into_iter()
-                .filter_map(|(name, text)| Some(format!("  {name}: {}", scalar(text.as_deref()?)))),
-        );
-        lines.extend(anonymous.map(|it| format!("  anonymous: {it}")));
-        lines.extend(sequence_length.map(|it| format!("  sequence_length: {it}")));
-        let lists = [("members", members), ("columns", columns)];
-        lines.extend(lists.into_iter().filter_map(|(name, list)| {
-            let names: Vec<_> = list.as_ref()?.iter().map(|it| scalar(it)).collect();
-            Some(format!("  {name}: [{}]", names.join(", ")))
-        }));
-        lines
+        let line_of = |(key, values): (&keys::Key, &[String])| {
+            let values: Vec<_> = values.iter().map(|it| value_of_key(it)).collect();
+            let value = match key.is_list {
+                true => format!("[{}]", values.join(", ")),
+                false => values.concat(),
+            };
+            let why = if key.name == "source" { self.why_dataset } else { "" };
+            line(&format!("  {}", key.name), &value, why)
+        };
+        self.dataset.given().map(line_of).collect()
     }
 
     fn order_lines(&self, order: &Order<'_>) -> Vec<String> {
@@ -200,6 +165,12 @@ fn line(key: &str, value: &str, why: &str) -> String {
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Numbers and truth values are read as they are typed.
+fn value_of_key(text: &str) -> String {
+    let is_number = text.parse::<u64>().is_ok_and(|number| number.to_string() == text);
+    if is_number || text == "true" { text.to_owned() } else { scalar(text) }
 }
 
 /// A text as a scalar of YAML; JSON's strings are those of YAML.

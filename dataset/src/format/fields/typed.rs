@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Feature, Field, Value};
+use crate::format::mds::integer;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
@@ -74,21 +75,6 @@ fn packed<'a, T>(numbers: Vec<T>, bytes: fn(T) -> [u8; 8]) -> Cow<'a, [u8]> {
 
 fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     str::from_utf8(text).ok()?.trim().parse().ok()
-}
-
-/// An integer in an encoding of MDS. An unsigned one of 64 bits keeps its bits.
-fn integer(encoding: &str, bytes: &[u8]) -> Option<i64> {
-    match encoding {
-        "str_int" => number(bytes),
-        "int" | "int64" | "uint64" => bytes.try_into().ok().map(i64::from_le_bytes),
-        "int32" => bytes.try_into().ok().map(|it| i32::from_le_bytes(it).into()),
-        "int16" => bytes.try_into().ok().map(|it| i16::from_le_bytes(it).into()),
-        "int8" => bytes.try_into().ok().map(|it| i8::from_le_bytes(it).into()),
-        "uint32" => bytes.try_into().ok().map(|it| u32::from_le_bytes(it).into()),
-        "uint16" => bytes.try_into().ok().map(|it| u16::from_le_bytes(it).into()),
-        "uint8" => bytes.try_into().ok().map(|it| u8::from_le_bytes(it).into()),
-        _ => None,
-    }
 }
 
 fn float(encoding: &str, bytes: &[u8]) -> Option<f64> {

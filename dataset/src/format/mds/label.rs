@@ -17,51 +17,16 @@ pub struct LabelColumn {
     /// Sizes of the columns before it; `None` for a size that is at the head.
     before: Vec<Option<u64>>,
     sizes_at_head: u64,
-    number: Number,
+    encoding: String,
+    /// `None` for text, whose length is at the head.
+    size: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Number {
-    Binary {
-        bytes: u64,
-        is_signed: bool,
-    },
-    /// As text, whose length is at the head.
-    Text,
-}
-
-impl Number {
-    fn from_encoding(encoding: &str) -> Option<Self> {
-        let (bytes, is_signed) = match encoding {
-            "int" | "int64" => (8, true),
-            "int32" => (4, true),
-            "int16" => (2, true),
-            "int8" => (1, true),
-            "uint64" => (8, false),
-            "uint32" => (4, false),
-            "uint16" => (2, false),
-            "uint8" => (1, false),
-            "str_int" => return Some(Self::Text),
-            _ => return None,
-        };
-        Some(Self::Binary { bytes, is_signed })
-    }
-
-    fn size(self) -> Option<u64> {
-        match self {
-            Self::Binary { bytes, .. } => Some(bytes),
-            Self::Text => None,
-        }
-    }
-
+impl LabelColumn {
     /// The class in the bytes of the column, if a label can be so large.
-    fn class(self, bytes: &[u8]) -> Option<i64> {
-        let Self::Binary { is_signed, .. } = self else { return label::of_text(bytes) };
-        let is_negative = is_signed && bytes.last().is_some_and(|byte| byte & 0x80 != 0);
-        let mut word = [if is_negative { 0xFF } else { 0 }; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        let class = i64::from_le_bytes(word);
-        (is_signed || class >= 0).then_some(class).filter(|class| *class != i64::MIN)
+    fn class(&self, bytes: &[u8]) -> Option<i64> {
+        let is_too_large = |class: i64| self.encoding == "uint64" && class < 0;
+        integer(&self.encoding, bytes).filter(|it| !is_too_large(*it) && *it != i64::MIN)
     }
 }
 
@@ -73,13 +38,37 @@ pub(super) fn column(
     let sizes = sizes.iter().map(|size| size.filter(|size| *size > 0)).collect::<Vec<_>>();
     NAMES.iter().find_map(|wanted| {
         let column = names.iter().position(|name| name == wanted)?;
-        let number = Number::from_encoding(&encodings[column])?;
-        (sizes[column] == number.size()).then(|| LabelColumn {
+        let encoding = encodings[column].clone();
+        let size = match encoding.as_str() {
+            "int" | "int64" | "uint64" => Some(8),
+            "int32" | "uint32" => Some(4),
+            "int16" | "uint16" => Some(2),
+            "int8" | "uint8" => Some(1),
+            "str_int" => None,
+            _ => return None,
+        };
+        (sizes[column] == size).then(|| LabelColumn {
             before: sizes[..column].to_vec(),
             sizes_at_head: sizes.iter().filter(|size| size.is_none()).count() as u64,
-            number,
+            encoding,
+            size,
         })
     })
+}
+
+/// An integer in an encoding of MDS. An unsigned one of 64 bits keeps its bits.
+pub(in crate::format) fn integer(encoding: &str, bytes: &[u8]) -> Option<i64> {
+    match encoding {
+        "str_int" => label::of_text(bytes),
+        "int" | "int64" | "uint64" => bytes.try_into().ok().map(i64::from_le_bytes),
+        "int32" => bytes.try_into().ok().map(|it| i32::from_le_bytes(it).into()),
+        "int16" => bytes.try_into().ok().map(|it| i16::from_le_bytes(it).into()),
+        "int8" => bytes.try_into().ok().map(|it| i8::from_le_bytes(it).into()),
+        "uint32" => bytes.try_into().ok().map(|it| u32::from_le_bytes(it).into()),
+        "uint16" => bytes.try_into().ok().map(|it| u16::from_le_bytes(it).into()),
+        "uint8" => bytes.try_into().ok().map(|it| u8::from_le_bytes(it).into()),
+        _ => None,
+    }
 }
 
 /// Reads the class of every sample of a shard into `ranges`, the ranges of the shard.
@@ -119,7 +108,7 @@ fn class(
         let size = size_of(*size)?;
         start = start.and_then(|start| start.checked_add(size));
     }
-    let len = size_of(column.number.size())?;
+    let len = size_of(column.size)?;
     let end = start.and_then(|start| start.checked_add(len));
     let (Some(start), Some(_)) = (start, end.filter(|end| *end <= range.len)) else {
         return Err(misfit(range));
@@ -127,7 +116,7 @@ fn class(
     let Some(len) = usize::try_from(len).ok().filter(|len| *len <= TEXT_BYTES_MAX) else {
         return Ok(None);
     };
-    Ok(column.number.class(ahead.bytes(range.offset + start, len)?))
+    Ok(column.class(ahead.bytes(range.offset + start, len)?))
 }
 
 fn misfit(range: &Range) -> FormatError {

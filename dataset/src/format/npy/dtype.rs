@@ -44,7 +44,8 @@ fn is_name(name: &Literal) -> bool {
 
 /// The code of a type that is called by its name, in the byte order of the machine that reads it; else the
 /// text itself.
-pub(super) fn code(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn code(text: &str) -> Cow<'_, str> {
     let digits = text.find(|it: char| it.is_ascii_digit()).unwrap_or(text.len());
     let (name, bits) = text.split_at(digits);
     let kind = match name {

@@ -8,6 +8,7 @@ use super::Member;
 use crate::format::{
     Encoding, FormatError, ReadAt,
     piece::{end_of, expect_checksum, malformed},
+    read_ahead::for_each_piece,
 };
 
 /// Bytes that are read, and inflated, at a time.
@@ -62,14 +63,10 @@ pub(super) fn member(object: &dyn ReadAt, member: &Member) -> Result<(), FormatE
 fn stored(object: &dyn ReadAt, member: &Member) -> Result<(), FormatError> {
     let what = "a stored member";
     let mut hasher = crc32fast::Hasher::new();
-    let end = end_of(object, what, member.range.offset, member.range.len)?;
-    let mut at = member.range.offset;
-    let mut part = Vec::new();
-    while at < end {
-        fill(object, &mut part, at, end)?;
-        hasher.update(&part);
-        at += part.len() as u64;
-    }
+    end_of(object, what, member.range.offset, member.range.len)?;
+    for_each_piece(object, member.range.offset, member.range.len, &mut |bytes| {
+        hasher.update(bytes);
+    })?;
     expect_checksum(what, member.range.offset, member.crc32, hasher.finalize())
 }
 

@@ -66,11 +66,7 @@ fn refuse_wrong_directories(image: &Image) -> Result<(), Damage> {
     }
     let in_a_class = || {
         (0..image.directories()).all(|number| {
-            let end = match number + 1 {
-                next if next < image.directories() => image.first_object(next),
-                _ => objects,
-            };
-            image.first_object(number) == end || !image.directory_name(number).is_empty()
+            image.objects_of(number).is_empty() || !image.directory_name(number).is_empty()
         })
     };
     match image.header.classes() {

@@ -14,10 +14,8 @@ use std::{
 use rustix::fs::fstatfs;
 use tierfeed_numa_memory::FileBytes;
 
-use super::{
-    HEADER_BYTES, Storage,
-    header::{self, Fault},
-};
+use super::{HEADER_BYTES, Storage, header};
+use crate::index::FileFault;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::index) enum Access {
@@ -47,19 +45,7 @@ const LOCAL: [u64; 9] = [
     0x794C_7630,
 ];
 
-#[derive(Debug)]
-pub(super) enum LoadError {
-    Unreadable(io::Error),
-    Fault(Fault),
-}
-
-impl From<io::Error> for LoadError {
-    fn from(error: io::Error) -> Self {
-        Self::Unreadable(error)
-    }
-}
-
-pub(super) fn load(file: &File, access: Access) -> Result<Storage, LoadError> {
+pub(super) fn load(file: &File, access: Access) -> Result<Storage, FileFault> {
     if access == Access::MappedIfLocal && is_on_local_disk(file) {
         return Ok(Storage::File(FileBytes::map(file)?));
     }
@@ -76,12 +62,12 @@ fn is_local(file_system: u64) -> bool {
 
 /// Reads all bytes. The header is read first: memory is taken only for a file of the length in its
 /// header.
-fn read(file: &File) -> Result<Vec<u8>, LoadError> {
+fn read(file: &File) -> Result<Vec<u8>, FileFault> {
     let len = file.metadata()?.len();
     let mut start = [0; HEADER_BYTES];
     let there = usize::try_from(len).unwrap_or(usize::MAX).min(HEADER_BYTES);
     file.read_exact_at(&mut start[..there], 0)?;
-    header::parse(&start[..there], len).map_err(LoadError::Fault)?;
+    header::parse(&start[..there], len)?;
     let no_room = || io::Error::from(io::ErrorKind::OutOfMemory);
     let capacity = usize::try_from(len).map_err(|_| no_room())?;
     let mut bytes = Vec::new();
@@ -125,6 +111,6 @@ mod tests {
         file.set_len(1 << 42).unwrap();
         file.write_all_at(&super::super::MAGIC, 0).unwrap();
         let refused = load(&file, Access::Read);
-        assert!(matches!(refused, Err(LoadError::Fault(_))), "it is sparse, and no index");
+        assert!(matches!(refused, Err(FileFault::Version { .. })), "it is sparse, and no index");
     }
 }

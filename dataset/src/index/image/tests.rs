@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
-use super::{encode::encode, header::Fault, *};
+use super::{encode::encode, *};
+use crate::index::FileFault;
 use crate::{
     format::Stated,
     index::{
@@ -176,10 +177,10 @@ fn every_flipped_bit_is_refused() {
             bytes[position / 8] ^= 1 << (position % 8);
             let fault = read(bytes).unwrap_err();
             let is_right = match position / 8 {
-                0..8 => matches!(fault, Fault::Foreign),
-                8..12 => matches!(fault, Fault::Version(_)),
-                HEADER_BYTES.. => matches!(fault, Fault::Damage(Damage::Checksum)),
-                _ => !matches!(fault, Fault::Foreign | Fault::Version(_)),
+                0..8 => matches!(fault, FileFault::Foreign),
+                8..12 => matches!(fault, FileFault::Version { .. }),
+                HEADER_BYTES.. => matches!(fault, FileFault::Damaged(Damage::Checksum)),
+                _ => !matches!(fault, FileFault::Foreign | FileFault::Version { .. }),
             };
             assert!(is_right, "bit {position}: {fault:?}");
         }
@@ -190,7 +191,7 @@ fn every_flipped_bit_is_refused() {
 fn an_index_of_the_version_that_knew_no_columns_is_refused() {
     let mut bytes = bytes_of(ranges());
     bytes[MAGIC.len()..][..4].copy_from_slice(&2_u32.to_le_bytes());
-    assert!(matches!(read(bytes), Err(Fault::Version(2))));
+    assert!(matches!(read(bytes), Err(FileFault::Version { found: 2, .. })));
 }
 
 #[test]
@@ -200,13 +201,13 @@ fn every_truncation_and_every_addition_is_refused() {
         for len in 0..good.len() {
             let fault = read(good[..len].to_vec()).unwrap_err();
             let is_right = match len {
-                0..8 => matches!(fault, Fault::Foreign),
-                _ => matches!(fault, Fault::Length { .. }),
+                0..8 => matches!(fault, FileFault::Foreign),
+                _ => matches!(fault, FileFault::Length { .. }),
             };
             assert!(is_right, "{len} bytes: {fault:?}");
         }
         let longer = [good.as_slice(), b"x"].concat();
-        assert!(matches!(read(longer), Err(Fault::Length { .. })));
+        assert!(matches!(read(longer), Err(FileFault::Length { .. })));
     }
 }
 
@@ -215,7 +216,7 @@ fn every_truncation_and_every_addition_is_refused() {
 fn check_forged(mut draft: Draft, change: impl FnOnce(&mut Draft), expected: Damage) {
     change(&mut draft);
     match read(bytes_of(draft)) {
-        Err(Fault::Damage(damage)) => assert_eq!(damage, expected),
+        Err(FileFault::Damaged(damage)) => assert_eq!(damage, expected),
         other => panic!("{other:?}"),
     }
 }

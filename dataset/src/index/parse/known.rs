@@ -31,10 +31,6 @@ impl<'a> Known<'a> {
     pub(super) fn object(&self, listed: &Listed) -> Option<Parsed> {
         let (index, number) = (self.index?, *self.objects.get(&listed.path)?);
         let image = &index.image;
-        let row = image.object(number);
-        let (_, etag) = image.object_name(number);
-        let same = (row.size, row.mtime_ns, etag)
-            == (listed.size, listed.mtime_ns, listed.etag.as_deref());
         let samples = || match image.header.kind {
             Kind::Objects => Found::Whole,
             Kind::Records => Found::Records(Records {
@@ -44,6 +40,6 @@ impl<'a> Known<'a> {
             }),
             Kind::Ranges => Found::Ranges(index.ranges_of(number)),
         };
-        same.then(|| Parsed::new(samples(), self.stated.clone()))
+        image.is_as_listed(number, listed).then(|| Parsed::new(samples(), self.stated.clone()))
     }
 }

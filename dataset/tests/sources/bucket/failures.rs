@@ -3,9 +3,11 @@
 use std::{fs, net::TcpListener};
 
 use hyper::StatusCode;
-use tierfeed_dataset::source::{Bucket, BucketStore, Identity, Location, SourceError, Store, open};
+use tierfeed_dataset::source::{
+    Access, Address, BucketStore, Identity, Location, SourceError, Store, open,
+};
 use tierfeed_object_stores::{
-    Environment, OpenError, Options, ProfileError, RequestError,
+    Environment, OpenError, Options, ProfileError, RequestError, RequestFault,
     test_server::{Access, KEY, SECRET, Server, Verdict, refuse_first},
 };
 
@@ -38,7 +40,7 @@ fn a_server_that_is_always_busy_is_given_up_and_named() {
     let server =
         Server::start(Access::Signed, |_| Verdict::Refuse(StatusCode::SERVICE_UNAVAILABLE));
     let error = refusal(&server);
-    assert!(matches!(&error, RequestError::Throttled { .. }), "{error}");
+    assert!(matches!(&error, RequestError { fault: RequestFault::Throttled, .. }), "{error}");
     assert!(error.to_string().contains("s3://bucket/data refuses more requests"), "{error}");
     assert_eq!(server.listings(), 1 + PATIENCE.retries);
 }
@@ -47,7 +49,7 @@ fn a_server_that_is_always_busy_is_given_up_and_named() {
 fn a_server_that_says_nothing_is_given_up_and_named() {
     let server = Server::start(Access::Signed, |_| Verdict::NeverAnswer);
     let error = refusal(&server);
-    assert!(matches!(&error, RequestError::Silent { .. }), "{error}");
+    assert!(matches!(&error, RequestError { fault: RequestFault::Silent, .. }), "{error}");
     assert!(server.listings() <= 1 + PATIENCE.retries);
 }
 
@@ -56,10 +58,17 @@ fn where_no_server_is_the_endpoint_is_to_be_checked() {
     // Bound, but never accepting.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let endpoint = Some(format!("http://127.0.0.1:{port}"));
-    let bucket = Bucket { endpoint, identity: Identity::Anonymous, ..bucket("s3://bucket/data") };
+    let access = Access { endpoint, region: None, identity: Identity::Anonymous };
+    let bucket = Address { access, ..bucket("s3://bucket/data") };
     let store = BucketStore::open(&bucket, &Environment::default(), &PATIENCE).unwrap();
     let error = list(&store).unwrap_err();
-    assert!(matches!(&error, SourceError::Request(RequestError::Unreachable { .. })), "{error}");
+    assert!(
+        matches!(
+            &error,
+            SourceError::Request(RequestError { fault: RequestFault::Unreachable, .. })
+        ),
+        "{error}"
+    );
     assert!(error.to_string().contains("check the endpoint"), "{error}");
 }
 
@@ -69,7 +78,7 @@ fn who_may_not_list_or_read_is_told_which_rights_are_missing() {
         if is_listing(request) { Verdict::Refuse(StatusCode::FORBIDDEN) } else { Verdict::Serve }
     });
     let error = refusal(&server);
-    assert!(matches!(&error, RequestError::Denied { .. }), "{error}");
+    assert!(matches!(&error, RequestError { fault: RequestFault::Denied, .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("rights to list") && text.contains("anonymously"), "{text}");
 
@@ -81,7 +90,10 @@ fn who_may_not_list_or_read_is_told_which_rights_are_missing() {
     let store = impatient(&server, "s3://bucket/data");
     let object = objects(&list(&store).unwrap()).remove(0);
     let error = store.open(&object).unwrap().read_exact_at(&mut [0], 0).unwrap_err();
-    let is_denied = matches!(cause(&error), SourceError::Request(RequestError::Denied { .. }));
+    let is_denied = matches!(
+        cause(&error),
+        SourceError::Request(RequestError { fault: RequestFault::Denied, .. })
+    );
     assert!(is_denied && error.to_string().contains("s3://bucket/data/x"), "{error}");
 }
 
@@ -103,7 +115,7 @@ fn a_wrong_secret_is_denied_and_not_printed() {
 fn a_bucket_in_another_region_says_so() {
     let server = Server::start(Access::Signed, |_| Verdict::Refuse(StatusCode::MOVED_PERMANENTLY));
     let error = refusal(&server);
-    assert!(matches!(&error, RequestError::Region { .. }), "{error}");
+    assert!(matches!(&error, RequestError { fault: RequestFault::Region, .. }), "{error}");
     assert!(error.to_string().contains("AWS_REGION"), "{error}");
 }
 
@@ -117,11 +129,13 @@ fn anonymous_requests_are_not_signed_and_the_endpoint_of_the_job_wins() {
         ("AWS_REGION", "eu-west-1"),
     ];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let bucket = Bucket {
+    let bucket = Address {
         url: "s3://bucket/data".to_owned(),
-        endpoint: Some(server.endpoint()),
-        region: Some("us-west-2".to_owned()),
-        identity: Identity::Anonymous,
+        access: Access {
+            endpoint: Some(server.endpoint()),
+            region: Some("us-west-2".to_owned()),
+            identity: Identity::Anonymous,
+        },
     };
     let environment = environment(Options(options.into()));
     let store = BucketStore::open(&bucket, &environment, &PATIENCE).unwrap();

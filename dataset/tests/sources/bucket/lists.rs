@@ -4,7 +4,7 @@ use std::{fs, time::Duration};
 
 use tierfeed_dataset::source::{FileStore, SourceError, Store};
 use tierfeed_object_stores::{
-    RequestError,
+    RequestError, RequestFault,
     test_server::{Access, Server, Verdict},
 };
 
@@ -189,7 +189,13 @@ fn a_prefix_without_anything_does_not_exist_and_an_empty_bucket_is_empty() {
     assert_eq!((empty.objects.len(), directories(&empty)), (0, vec![String::new()]));
     for url in ["s3://bucket/nothing", "s3://other/data", "s3://other"] {
         let error = list(&store(&server, url)).unwrap_err();
-        assert!(matches!(&error, SourceError::Request(RequestError::NotFound { .. })), "{error}");
+        assert!(
+            matches!(
+                &error,
+                SourceError::Request(RequestError { fault: RequestFault::NotFound, .. })
+            ),
+            "{error}"
+        );
         assert!(error.to_string().contains(url), "{error}");
     }
 }
@@ -201,7 +207,10 @@ fn a_key_that_cannot_be_asked_for_is_an_error_that_says_so() {
         server.put("data/a", 1);
         server.put(key, 1);
         let error = list(&store(&server, "s3://bucket/data")).unwrap_err();
-        assert!(matches!(&error, SourceError::Request(RequestError::Key { .. })), "{error}");
+        assert!(
+            matches!(&error, SourceError::Request(RequestError { fault: RequestFault::Key, .. })),
+            "{error}"
+        );
         assert!(error.to_string().contains("rename it"), "{error}");
     }
 }

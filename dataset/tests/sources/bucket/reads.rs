@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use hyper::StatusCode;
 use tierfeed_dataset::source::{Listed, SourceError, Store};
 use tierfeed_object_stores::{
-    RequestError,
+    RequestError, RequestFault,
     test_server::{Access, Server, Verdict, refuse_first},
 };
 
@@ -165,7 +165,10 @@ fn a_body_that_is_always_cut_is_an_error() {
     let store = impatient(&server, "s3://bucket");
     let opened = store.open(&store.stat(b"object").unwrap()).unwrap();
     let error = opened.read_exact_at(&mut vec![0; 1 << 20], 0).unwrap_err();
-    let is_failed = matches!(cause(&error), SourceError::Request(RequestError::Failed { .. }));
+    let is_failed = matches!(
+        cause(&error),
+        SourceError::Request(RequestError { fault: RequestFault::Failed, .. })
+    );
     assert!(is_failed, "{error}");
     opened.verify().unwrap();
 }

@@ -8,7 +8,7 @@ use std::{
 use object_store::{ObjectStoreExt, path::Path};
 use tokio_stream::StreamExt;
 
-use crate::{Address, Client, Identity, Options, Patience};
+use crate::{Access, Address, Client, Identity, Options, Patience};
 
 /// More than any answer may have, less than would exhaust the test machine without a bound.
 const ENDLESS: u64 = 512 << 20;
@@ -40,9 +40,11 @@ fn flood(stream: &mut TcpStream) -> u64 {
 fn client(endpoint: String) -> Client {
     let address = Address {
         url: "s3://bucket/prefix".to_owned(),
-        endpoint: Some(endpoint),
-        region: Some("here".to_owned()),
-        identity: Identity::Anonymous,
+        access: Access {
+            endpoint: Some(endpoint),
+            region: Some("here".to_owned()),
+            identity: Identity::Anonymous,
+        },
     };
     let patience = Patience { silence: Duration::from_secs(5), ..Patience::default() };
     Client::open(&address, &Options::default(), &patience.without_retries()).unwrap()

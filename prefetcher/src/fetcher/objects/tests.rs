@@ -13,11 +13,11 @@ use tierfeed_core::{session::Fault, tier::Locality};
 use tierfeed_dataset::{
     Dataset, Format,
     format::Raw,
-    source::{self, Bucket, Location},
+    source::{self, Access, Address, Identity, Location},
 };
 use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_object_stores::{
-    Address, Identity, Patience,
+    Patience,
     test_server::{Access, Server, Verdict, refuse_first},
 };
 
@@ -131,11 +131,13 @@ fn region(len: usize) -> Arc<Region> {
 }
 
 fn index(server: &Server, format: Format) -> Arc<Index> {
-    let bucket = Bucket {
+    let bucket = Address {
         url: "s3://bucket/data".to_owned(),
-        endpoint: Some(server.endpoint()),
-        region: None,
-        identity: source::Identity::Anonymous,
+        access: Access {
+            endpoint: Some(server.endpoint()),
+            region: None,
+            identity: Identity::Anonymous,
+        },
     };
     let dataset = Dataset::new(Location::Bucket(bucket), format);
     Arc::new(Index::build(&dataset, None, &mut |_| ()).unwrap())
@@ -144,9 +146,7 @@ fn index(server: &Server, format: Format) -> Arc<Index> {
 fn client(server: &Server, settings: ObjectSettings) -> Client {
     let address = Address {
         url: "s3://bucket/data".to_owned(),
-        endpoint: None,
-        region: None,
-        identity: Identity::Anonymous,
+        access: Access { endpoint: None, region: None, identity: Identity::Anonymous },
     };
     let patience = settings.patience.without_retries();
     Client::open(&address, &server.options(), &patience).unwrap()

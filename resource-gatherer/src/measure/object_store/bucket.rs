@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use object_store::{ObjectStore, ObjectStoreExt as _, path::Path};
-use tierfeed_object_stores::{Address, Client, Patience};
+use tierfeed_object_stores::{Access, Address, Client, Patience};
 use tokio_stream::StreamExt as _;
 
 use super::{Bucket, ObjectStoreError, error::Failure};
@@ -31,9 +31,7 @@ impl OpenBucket {
     pub(super) fn open(bucket: &Bucket) -> Result<Self, ObjectStoreError> {
         let address = Address {
             url: bucket.url.clone(),
-            endpoint: None,
-            region: None,
-            identity: bucket.identity,
+            access: Access { identity: bucket.identity, ..Access::default() },
         };
         let client = Client::open(&address, &bucket.options, &PATIENCE)?;
         if client.pages().is_none() && client.prefix().is_root() {

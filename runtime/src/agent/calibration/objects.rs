@@ -7,7 +7,7 @@ use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_dataset::{
     Index,
     read::{Sink, Source as _, Target},
-    source::Bucket,
+    source::Address,
 };
 use tierfeed_numa_memory::Checksum;
 use tierfeed_prefetcher::fetcher::ObjectSource;
@@ -27,7 +27,7 @@ pub(super) struct ObjectReads {
 
 impl ObjectReads {
     pub(super) fn of(
-        bucket: &Bucket,
+        bucket: &Address,
         index: &Arc<Index>,
         samples: Vec<SampleId>,
     ) -> Result<Self, BucketError> {

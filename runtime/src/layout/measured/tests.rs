@@ -1,3 +1,4 @@
+use tierfeed_dataset::source::Identity;
 use tierfeed_resource_gatherer::{
     calibrate::ColdStore,
     inventory::{Boot, Mount, Node as NumaNode, mount::Medium, node::MemoryKind},
@@ -134,11 +135,13 @@ fn calibrated_figures_of_a_directory_hold_on_its_mount_and_those_of_a_node_for_a
 #[test]
 fn a_cold_store_has_the_figures_of_its_own_server() {
     let bucket = |endpoint: Option<&str>| {
-        cold_place(&Location::Bucket(Bucket {
+        cold_place(&Location::Bucket(Address {
             url: "s3://bucket/data".to_owned(),
-            endpoint: endpoint.map(str::to_owned),
-            region: None,
-            identity: tierfeed_dataset::source::Identity::Anonymous,
+            access: Access {
+                endpoint: endpoint.map(str::to_owned),
+                region: None,
+                identity: Identity::Anonymous,
+            },
         }))
     };
     let here = bucket(Some("http://127.0.0.1:9000"));

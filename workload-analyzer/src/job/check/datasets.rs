@@ -6,8 +6,8 @@ use tierfeed_core::order::{FURTHER_MAX, Shuffle};
 
 use super::{Check, order::Order};
 use crate::job::{
-    BATCH_SIZE_MAX, FurtherDataset, JobError, KeyConflict, Reason,
-    file::{FurtherDatasetFile, Text, Whole, is_name},
+    FurtherDataset, JobError, KeyConflict, Reason,
+    file::{FurtherDatasetFile, FurtherShuffle, Keyed, Whole, is_name},
 };
 
 impl Check<'_> {
@@ -28,58 +28,33 @@ impl Check<'_> {
             if !is_name(&name) {
                 return Err(self.invalid(&above, &name, Reason::NotAName));
             }
-            let (dataset, keys) = typed.into_parts();
+            let Keyed { keys, beside } = typed;
             let below = |key| [above.as_slice(), &[key]].concat();
-            let checked = self.dataset(&above, &dataset)?;
+            let dataset = self.dataset(&above, &keys)?;
             let pipeline = |transform| {
-                self.pipeline(
-                    &below("transform"),
-                    transform,
-                    &checked.format,
-                    dataset.dtype.as_ref(),
-                )
+                let above = below("transform");
+                self.pipeline(&above, transform, &dataset.format, keys.get("dtype"))
             };
-            let transform = keys.transform.map(pipeline).transpose()?;
             Ok(FurtherDataset {
-                transform,
-                dataset: checked,
-                speed: self.speed(&below("emulate"), dataset.emulate.as_ref())?,
-                index: self.index(&above, &dataset)?,
-                shuffle: self.further_shuffle(&below("shuffle"), keys.shuffle.as_ref(), order)?,
-                batch_size: match keys.batch_size {
-                    Some(typed) => self.whole(&below("batch_size"), typed, 1..=BATCH_SIZE_MAX)?,
-                    None => batch_size,
+                transform: beside.transform.map(pipeline).transpose()?,
+                speed: self.speed(&below("emulate"), beside.emulate.as_ref())?,
+                index: beside.index.map(|it| it.0.below(self.directory)),
+                shuffle: match (beside.shuffle.unwrap_or_default(), order.shuffle) {
+                    (FurtherShuffle::Sequential, _) => Shuffle::Sequential,
+                    // With the release of PyTorch that the job gives, and the seed of the job.
+                    (_, it @ Shuffle::TorchDistributed { .. }) => it,
+                    _ => Shuffle::TORCH_DISTRIBUTED,
                 },
+                batch_size: beside.batch_size.map_or(batch_size, |it| it.0),
                 every: self.whole(
                     &below("every"),
-                    keys.every.unwrap_or(Whole(1)),
+                    beside.every.unwrap_or(Whole(1)),
                     1..=order.epochs,
                 )?,
+                dataset,
                 name,
             })
         };
         typed.into_iter().map(further).collect()
-    }
-
-    /// Each epoch in its own order by the seed of the job; by default in dataset order, as validation sets
-    /// are read.
-    fn further_shuffle(
-        &self,
-        keys: &[&str],
-        typed: Option<&Text>,
-        order: &Order,
-    ) -> Result<Shuffle, JobError> {
-        match typed.map(|text| text.0.as_str()) {
-            None | Some("sequential") => Ok(Shuffle::Sequential),
-            Some("torch-distributed") => Ok(match order.shuffle {
-                // With the release of PyTorch that the job gives.
-                it @ Shuffle::TorchDistributed { .. } => it,
-                _ => Shuffle::TORCH_DISTRIBUTED,
-            }),
-            Some(other) => {
-                let reason = Reason::NotOneOf { allowed: "sequential, torch-distributed" };
-                Err(self.invalid(keys, other, reason))
-            }
-        }
     }
 }

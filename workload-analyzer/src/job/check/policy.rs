@@ -4,10 +4,11 @@ use tierfeed_core::{
     retention::policy::{Buffers, Distance, Fetches, Kind, Reuse, SampleCount, Tuning},
     session::LookAhead,
 };
+use tierfeed_dataset::keys;
 
 use super::Check;
 use crate::job::{
-    JobError, KeyConflict, Reason,
+    JobError, KeyConflict,
     file::{DeliFile, JobFile, LobsterFile},
     trainer::Interval,
 };
@@ -57,7 +58,7 @@ impl Check<'_> {
                 return Err(self.conflict(&keys, KeyConflict::LazyDistance));
             }
             Some(Interval::Epochs(epochs)) if epochs > REUSE_EPOCHS_MAX => {
-                let reason = Reason::OutOfRange { min: 1, max: REUSE_EPOCHS_MAX.into() };
+                let reason = keys::Reason::OutOfRange { min: 1, max: REUSE_EPOCHS_MAX.into() };
                 return Err(self.invalid(&keys, &format!("{epochs} epochs"), reason));
             }
             Some(Interval::Epochs(epochs)) => Distance::Epochs(epochs),

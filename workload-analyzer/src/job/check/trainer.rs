@@ -1,5 +1,7 @@
 //! Checks the keys of the trainer that depend on each other.
 
+use tierfeed_dataset::keys;
+
 use super::Check;
 use crate::{
     job::{
@@ -45,7 +47,8 @@ impl Check<'_> {
                 bytes_per_element: bytes_per_element.map_or(1, |it| it.0),
             }]),
             Some(_) if is_array => {
-                let conflict = KeyConflict::Beside { other: "width, height and channels" };
+                let other = "width, height and channels";
+                let conflict = keys::KeyConflict::Beside { other };
                 Err(self.conflict(&["decoded", "elements"], conflict))
             }
             Some(elements) if (1..=ELEMENTS_MAX).contains(&elements.len()) => Ok(elements),

@@ -4,20 +4,21 @@ use tierfeed_core::retention::in_place::InPlaceMode;
 use tierfeed_dataset::{
     Format,
     format::{Compression, LitData},
+    keys::DatasetKeys,
 };
 use tierfeed_transform::{Container, Dtype, Pipeline, PipelineError, PipelineFile, Work};
 
 use super::Check;
 use crate::job::{
     CachedForm, FurtherDataset, JobError, KeyConflict, Reason, TierRequest, Transform,
-    file::{DatasetFile, FurtherTransformFile, Text, TransformFile},
+    file::{FurtherTransformFile, TransformFile},
 };
 
 impl Check<'_> {
     pub(super) fn transform(
         &self,
         typed: Option<TransformFile>,
-        dataset: &DatasetFile,
+        dataset: &DatasetKeys,
         tiers: &[TierRequest],
         further: &[FurtherDataset],
     ) -> Result<Option<Transform>, JobError> {
@@ -33,7 +34,7 @@ impl Check<'_> {
         let TransformFile { steps, cache, limits, field } = transform;
         let format = self.dataset(&["dataset"], dataset)?.format;
         let typed = FurtherTransformFile { steps, limits, field };
-        let pipeline = self.pipeline(&["transform"], typed, &format, dataset.dtype.as_ref())?;
+        let pipeline = self.pipeline(&["transform"], typed, &format, dataset.get("dtype"))?;
         if tiers.iter().any(|tier| tier.direct == InPlaceMode::Always) {
             return Err(self.conflict(&["transform"], KeyConflict::TransformedInPlace));
         }
@@ -58,7 +59,7 @@ impl Check<'_> {
         above: &[&str],
         typed: FurtherTransformFile,
         format: &Format,
-        dtype: Option<&Text>,
+        dtype: Option<&str>,
     ) -> Result<Pipeline, JobError> {
         let FurtherTransformFile { steps, limits, field } = typed;
         let field = field.map(|field| field.0);
@@ -91,14 +92,14 @@ impl Check<'_> {
         &self,
         above: &[&str],
         pipeline: &Pipeline,
-        dtype: Option<&Text>,
+        dtype: Option<&str>,
     ) -> Result<(), JobError> {
         let (step, stored) = match pipeline.work() {
             Work::Images(_) => return Ok(()),
             Work::Arrays(arrays) => ("array", arrays.dtype),
             Work::Tokens(tokens) => ("tokens", tokens.stored),
         };
-        let stated = dtype.and_then(|it| Dtype::ALL.iter().find(|known| known.name() == it.0));
+        let stated = dtype.and_then(|it| Dtype::ALL.iter().find(|known| known.name() == it));
         match stated {
             Some(stated) if *stated != stored => {
                 let keys = [above, &["steps", "0", step, "dtype"]].concat();

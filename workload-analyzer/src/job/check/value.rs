@@ -1,17 +1,14 @@
-//! Checks values whose key or range depends on their place: numbers, paths, speeds.
+//! Checks values whose key or range depends on their place: numbers and speeds.
 
-use std::{ops::RangeInclusive, path::PathBuf};
+use std::ops::RangeInclusive;
 
-use tierfeed_core::{tier::Speed, units::Bytes};
+use tierfeed_core::tier::Speed;
+use tierfeed_dataset::keys;
 
 use super::Check;
-use crate::{
-    job::{
-        JobError, KeyConflict, Reason,
-        file::{SpeedFile, Text, Whole},
-        keys::NodePath,
-    },
-    yaml::scalar::Scalar,
+use crate::job::{
+    JobError, KeyConflict,
+    file::{SpeedFile, Whole},
 };
 
 impl Check<'_> {
@@ -22,20 +19,9 @@ impl Check<'_> {
         allowed: RangeInclusive<u32>,
     ) -> Result<u32, JobError> {
         let value = u32::try_from(typed.0).ok().filter(|value| allowed.contains(value));
-        let reason =
-            Reason::OutOfRange { min: u64::from(*allowed.start()), max: u64::from(*allowed.end()) };
+        let (min, max) = (u64::from(*allowed.start()), u64::from(*allowed.end()));
+        let reason = keys::Reason::OutOfRange { min, max };
         value.ok_or_else(|| self.invalid(keys, &typed.0.to_string(), reason))
-    }
-
-    /// A size with or without a unit, at least 1 B: the name of the key says bytes.
-    pub(super) fn positive_bytes(&self, keys: &[&str], typed: &Text) -> Result<Bytes, JobError> {
-        Bytes::parse(&typed.0).map_err(|reason| self.invalid(keys, &typed.0, reason))
-    }
-
-    pub(super) fn path(&self, keys: &[&str], typed: &Text) -> Result<PathBuf, JobError> {
-        let path = NodePath::parse(&typed.0);
-        let path = path.map_err(|reason| self.invalid(keys, &typed.0, reason))?;
-        Ok(path.below(self.directory))
     }
 
     /// An emulated speed. A missing latency is zero, and a missing rate is unlimited.

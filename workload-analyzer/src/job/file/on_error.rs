@@ -9,7 +9,7 @@ use serde::{
 use tierfeed_core::session::SkipShare;
 
 use crate::{
-    job::{OnError, Reason},
+    job::OnError,
     yaml::{
         invalid,
         scalar::{Checked, Scalar},
@@ -41,7 +41,7 @@ impl<'de> Visitor<'de> for WordOrShare {
         match typed {
             "fail" => Ok(OnError::Fail),
             "skip" => Ok(OnError::Skip(SkipShare::DEFAULT)),
-            _ => Err(E::custom(invalid(typed, Reason::NotOneOf { allowed: "fail, skip" }))),
+            _ => Err(E::custom(invalid(typed, "expected one of fail, skip"))),
         }
     }
 

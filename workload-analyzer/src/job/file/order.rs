@@ -2,12 +2,10 @@
 
 use serde::Deserialize;
 use tierfeed_core::order::{mosaic::Algorithm, torch};
+use tierfeed_dataset::keys::Reason;
 
 use super::one_of;
-use crate::{
-    job::Reason,
-    yaml::scalar::{Checked, Count, Scalar, Whole},
-};
+use crate::yaml::scalar::{Checked, Count, Scalar, Whole};
 
 const EPOCHS_MAX: u32 = 1_000_000;
 
@@ -59,7 +57,7 @@ impl Scalar for ShuffleName {
 
     fn parse(typed: &str) -> Result<Self, Reason> {
         let known = SHUFFLES.split(", ").find(|known| *known == typed);
-        known.map(Self).ok_or(Reason::NotOneOf { allowed: SHUFFLES })
+        known.map(Self).ok_or_else(|| Reason::NotOneOf(SHUFFLES.to_owned()))
     }
 }
 

@@ -2,10 +2,11 @@
 
 use serde::Deserialize;
 use tierfeed_core::retention::policy::{Kind, SampleCount, Source};
+use tierfeed_dataset::keys::Reason;
 
 use super::one_of;
 use crate::{
-    job::{Percent, Reason, trainer::Interval},
+    job::{Percent, trainer::Interval},
     yaml::scalar::{Checked, Count, Scalar},
 };
 

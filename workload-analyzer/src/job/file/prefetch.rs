@@ -2,10 +2,11 @@
 
 use serde::Deserialize;
 use tierfeed_core::session::{LookAhead, assignment::Assignment};
+use tierfeed_dataset::keys::{Reason, parse_size};
 
 use super::one_of;
 use crate::{
-    job::{PREFETCH_BATCHES_MAX, Reason, keys::parse_size},
+    job::PREFETCH_BATCHES_MAX,
     yaml::scalar::{Checked, Count, Scalar},
 };
 
@@ -30,7 +31,7 @@ impl Scalar for LookAhead {
             "off" => Ok(Self::Off),
             size => parse_size(size)
                 .map(Self::Room)
-                .ok_or(Reason::NotOneOf { allowed: "auto, off, a size such as 4 GiB" }),
+                .ok_or_else(|| Reason::NotOneOf("auto, off, a size such as 4 GiB".to_owned())),
         }
     }
 }

@@ -3,11 +3,9 @@
 use std::{ops::RangeInclusive, str::FromStr};
 
 use tierfeed_core::units::{self, Bytes, BytesPerSecond, Nanoseconds};
+use tierfeed_dataset::keys::{Reason, parse_size};
 
-use crate::{
-    job::{Percent, Reason, keys::parse_size},
-    yaml::scalar::Scalar,
-};
+use crate::{job::Percent, yaml::scalar::Scalar};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QuantityError {

@@ -2,10 +2,11 @@
 
 use serde::Deserialize;
 use tierfeed_core::{retention::in_place::InPlaceMode, units::Bytes};
+use tierfeed_dataset::keys;
 
 use super::{SpeedFile, one_of, quantity::Room};
 use crate::{
-    job::{Percent, Reason, keys::NodePath},
+    job::{Percent, Reason, node_path::NodePath},
     yaml::scalar::{Checked, Count, Scalar},
 };
 
@@ -72,9 +73,9 @@ pub(crate) struct StorageFile {
 }
 
 impl Scalar for InPlaceMode {
-    type Reason = Reason;
+    type Reason = keys::Reason;
 
-    fn parse(typed: &str) -> Result<Self, Reason> {
+    fn parse(typed: &str) -> Result<Self, keys::Reason> {
         one_of(typed, &Self::ALL, Self::name, Self::NAMES)
     }
 }

@@ -15,11 +15,11 @@ use tierfeed_core::{session::Fault, tier::Locality};
 use tierfeed_dataset::{
     Dataset, Format,
     format::{Npz, Raw},
-    source::{self, Bucket, Location},
+    source::{self, Access, Address, Identity, Location},
 };
 use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_object_stores::{
-    Address, Identity, Patience,
+    Patience,
     test_server::{Access, Server, Verdict},
 };
 
@@ -38,19 +38,19 @@ fn records() -> Format {
 }
 
 fn source(server: &Server, format: Format) -> ObjectSource {
-    let bucket = Bucket {
+    let bucket = Address {
         url: "s3://bucket/data".to_owned(),
-        endpoint: Some(server.endpoint()),
-        region: None,
-        identity: source::Identity::Anonymous,
+        access: Access {
+            endpoint: Some(server.endpoint()),
+            region: None,
+            identity: Identity::Anonymous,
+        },
     };
     let dataset = Dataset::new(Location::Bucket(bucket), format);
     let index = Index::build(&dataset, None, &mut |_| ()).unwrap();
     let address = Address {
         url: "s3://bucket/data".to_owned(),
-        endpoint: None,
-        region: None,
-        identity: Identity::Anonymous,
+        access: Access { endpoint: None, region: None, identity: Identity::Anonymous },
     };
     let patience = Patience { retries: 2, pause: Duration::from_millis(1), ..Patience::default() };
     let client = Client::open(&address, &server.options(), &patience.without_retries()).unwrap();

@@ -2,14 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{DatasetKeys, KeyError, conflict, invalid, mistake};
-use crate::job::{KeyConflict, Reason};
-use tierfeed_dataset::source::{Bucket, Identity, Location};
+use super::{
+    DatasetKeys, KeyConflict, KeyError, Reason,
+    error::{conflict, invalid},
+    mistake,
+};
+use crate::source::{Access, Address, Identity, Location};
 
 const SCHEMES: [&str; 5] = ["s3://", "gs://", "az://", "https://", "http://"];
-/// Schemes that name a service, whose server can be replaced by `endpoint`.
-const NAMED_STORES: &str = "s3://, gs://, az://";
-const ALL_STORES: &str = "s3://, gs://, az://, https://";
+
+/// The keys of buckets, and the sources that each is for. An `endpoint` replaces the server of a service.
+const OF_BUCKETS: [(&str, &str); 3] = [
+    ("endpoint", "s3://, gs://, az://"),
+    ("region", "s3://"),
+    ("anonymous", "s3://, gs://, az://, https://"),
+];
 
 impl DatasetKeys {
     /// The location of the dataset. Relative paths start at `directory`.
@@ -21,11 +28,11 @@ impl DatasetKeys {
     /// If `source` is neither a path nor a supported URL, if it contains credentials, or if a key of buckets
     /// is given with a path.
     pub fn location(&self, directory: &Path) -> Result<Location, KeyError> {
-        let source = self.source.as_str();
+        let source = self.source();
         if let Some(scheme) = SCHEMES.into_iter().find(|scheme| source.starts_with(scheme)) {
             return self.bucket(scheme).map(Location::Bucket);
         }
-        self.refuse_keys_of_buckets()?;
+        self.refuse_foreign_keys("")?;
         if let Some(path) = source.strip_prefix("file://") {
             let is_absolute = path.starts_with('/');
             let path = is_absolute.then(|| Location::Path(PathBuf::from(path)));
@@ -42,44 +49,37 @@ impl DatasetKeys {
         Ok(Location::Path(directory.join(source)))
     }
 
-    fn bucket(&self, scheme: &'static str) -> Result<Bucket, KeyError> {
-        refuse_secrets("source", &self.source)?;
-        let rest = &self.source[scheme.len()..];
-        if rest.split('/').next().is_none_or(str::is_empty) {
-            return Err(invalid("source", &self.source, Reason::NoBucket { scheme }));
+    fn bucket(&self, scheme: &'static str) -> Result<Address, KeyError> {
+        let url = self.source();
+        refuse_secrets("source", url)?;
+        if url[scheme.len()..].split('/').next().is_none_or(str::is_empty) {
+            return Err(invalid("source", url, Reason::NoBucket { scheme }));
         }
-        let is_web = scheme.starts_with("http");
-        if is_web && self.endpoint.is_some() {
-            return Err(conflict("endpoint", KeyConflict::OfOtherSource { schemes: NAMED_STORES }));
-        }
-        if scheme != "s3://" && self.region.is_some() {
-            return Err(conflict("region", KeyConflict::OfOtherSource { schemes: "s3://" }));
-        }
-        if let Some(endpoint) = &self.endpoint {
-            check_endpoint(endpoint)?;
-        }
-        if let Some("") = self.region.as_deref() {
+        self.refuse_foreign_keys(scheme)?;
+        let [endpoint, region] = ["endpoint", "region"].map(|key| self.get(key).map(str::to_owned));
+        endpoint.as_deref().map_or(Ok(()), check_endpoint)?;
+        if region.as_deref() == Some("") {
             return Err(invalid("region", "", Reason::EmptyName { example: "eu-central-1" }));
         }
-        Ok(Bucket {
-            url: self.source.clone(),
-            endpoint: self.endpoint.clone(),
-            region: self.region.clone(),
-            identity: match self.anonymous {
-                Some(true) => Identity::Anonymous,
-                _ => Identity::Configured,
-            },
-        })
+        let identity = match self.get("anonymous") {
+            None | Some("false") => Identity::Configured,
+            Some("true") => Identity::Anonymous,
+            Some(other) => {
+                let reason = Reason::NotOneOf("true, false".to_owned());
+                return Err(invalid("anonymous", other, reason));
+            }
+        };
+        Ok(Address { url: url.to_owned(), access: Access { endpoint, region, identity } })
     }
 
-    fn refuse_keys_of_buckets(&self) -> Result<(), KeyError> {
-        let keys = [
-            ("endpoint", self.endpoint.is_some(), NAMED_STORES),
-            ("region", self.region.is_some(), "s3://"),
-            ("anonymous", self.anonymous.is_some(), ALL_STORES),
-        ];
-        match keys.into_iter().find(|(_, is_there, _)| *is_there) {
-            Some((key, _, schemes)) => Err(conflict(key, KeyConflict::OfOtherSource { schemes })),
+    /// `scheme` is that of the source, or empty for a path.
+    fn refuse_foreign_keys(&self, scheme: &str) -> Result<(), KeyError> {
+        let scheme = if scheme == "http://" { "https://" } else { scheme };
+        let is_foreign = |(key, schemes): &(&str, &str)| {
+            self.has(key) && schemes.split(", ").all(|it| it != scheme)
+        };
+        match OF_BUCKETS.into_iter().find(is_foreign) {
+            Some((key, schemes)) => Err(conflict(key, KeyConflict::OfOtherSource { schemes })),
             None => Ok(()),
         }
     }

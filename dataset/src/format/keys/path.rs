@@ -1,8 +1,6 @@
 //! Checks the form of a path before it is opened.
 
-use std::path::{Path, PathBuf};
-
-use crate::{job::Reason, yaml::scalar::Scalar};
+use super::Reason;
 
 const STARTS: [&str; 6] = ["s3://", "gs://", "az://", "https://", "http://", "file://"];
 
@@ -10,7 +8,8 @@ const STARTS: [&str; 6] = ["s3://", "gs://", "az://", "https://", "http://", "fi
 ///
 /// A job file means the same on every node, so home directories and variables are not expanded. A URL is
 /// accepted unchanged.
-pub(crate) fn mistake(path: &str) -> Option<Reason> {
+#[must_use]
+pub fn mistake(path: &str) -> Option<Reason> {
     if path.is_empty() {
         return Some(Reason::EmptyPath);
     }
@@ -22,28 +21,6 @@ pub(crate) fn mistake(path: &str) -> Option<Reason> {
     }
     let lacks_slash = |start: &&'static str| path.starts_with(start.trim_end_matches('/'));
     STARTS.into_iter().find(lacks_slash).map(|right| Reason::OneSlash { right })
-}
-
-/// A path on the node, absolute or from the directory of the job file.
-#[derive(Debug, Clone)]
-pub(crate) struct NodePath(PathBuf);
-
-impl NodePath {
-    pub(crate) fn below(&self, directory: &Path) -> PathBuf {
-        directory.join(&self.0)
-    }
-}
-
-impl Scalar for NodePath {
-    type Reason = Reason;
-
-    fn parse(typed: &str) -> Result<Self, Reason> {
-        if let Some(path) = typed.strip_prefix("file://").filter(|path| path.starts_with('/')) {
-            return Ok(Self(path.into()));
-        }
-        let url = typed.contains("://").then_some(Reason::UrlForPath);
-        url.or_else(|| mistake(typed)).map_or_else(|| Ok(Self(typed.into())), Err)
-    }
 }
 
 fn has_variable(path: &str) -> bool {
