@@ -14,9 +14,11 @@ use tokio::{
 /// Writes that wait for the thread; further ones are dropped.
 const WAITING_MAX: usize = 4096;
 
+type CarryOut = Box<dyn FnOnce(&Path) -> io::Result<()> + Send>;
+
 struct Write {
     path: PathBuf,
-    carry_out: Box<dyn FnOnce(&Path) -> io::Result<()> + Send>,
+    carry_out: CarryOut,
     lost: &'static str,
 }
 
