@@ -36,7 +36,7 @@ pub struct Hog {
     last: Option<Observation>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Settings {
     pub locality: Locality,
     pub goal: Goal,
