@@ -35,7 +35,7 @@ use tierfeed_core::{
 use tierfeed_dataset::{Index, source::Location};
 use tierfeed_dataset::{
     read::FileSource,
-    reader::{Access, Launch, Reader},
+    reader::{Launch, Reader},
 };
 use tierfeed_handoff::{
     Client, ConnectError, Explained, Hello, LeasedBatch, NextError, Reply, Role, monotonic_now,
@@ -82,7 +82,7 @@ fn main() -> anyhow::Result<()> {
         Location::Path(_) => Alone::Files(FileSource::new(Arc::clone(&index), 64)),
         Location::Bucket(bucket) => {
             let exe = variable("TIERFEED_EXE")?.into();
-            let launch = Launch { exe, index: index_path, access: Access::from(bucket) };
+            let launch = Launch { exe, index: index_path, access: bucket.access.clone() };
             Alone::Bucket(Reader::new(launch))
         }
     };

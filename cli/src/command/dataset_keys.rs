@@ -44,9 +44,10 @@ impl Args for FormatOptions {
                 formats if formats.is_empty() => String::new(),
                 formats => format!("for {formats}: "),
             };
-            let (several, action) = match key.is_list {
-                true => ("; may be given several times [default: all]", ArgAction::Append),
-                false => ("", ArgAction::Set),
+            let (several, action) = if key.is_list {
+                ("; may be given several times [default: all]", ArgAction::Append)
+            } else {
+                ("", ArgAction::Set)
             };
             let help = format!("{of}{}{several}", key.help);
             let help = format!("{}{}", help[..1].to_uppercase(), &help[1..]);

@@ -74,10 +74,8 @@ impl Draft<'_> {
     fn dataset_lines(&self) -> Vec<String> {
         let line_of = |(key, values): (&keys::Key, &[String])| {
             let values: Vec<_> = values.iter().map(|it| value_of_key(it)).collect();
-            let value = match key.is_list {
-                true => format!("[{}]", values.join(", ")),
-                false => values.concat(),
-            };
+            let value =
+                if key.is_list { format!("[{}]", values.join(", ")) } else { values.concat() };
             let why = if key.name == "source" { self.why_dataset } else { "" };
             line(&format!("  {}", key.name), &value, why)
         };
