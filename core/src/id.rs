@@ -21,7 +21,7 @@ pub struct Rank(pub u32);
 pub struct NodeId(pub u32);
 
 /// A tier of one host, 0 the fastest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TierId(pub u8);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub struct Epoch(pub u32);
 pub struct Step(pub u32);
 
 /// A chunk of one tier. A number identifies one chunk for the whole session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ChunkId(pub u32);
 
 /// An operation of the data plane, from its first command to its end. A promotion that fails

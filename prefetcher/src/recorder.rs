@@ -12,6 +12,7 @@
 use std::time::{Instant, SystemTime};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tierfeed_core::{
     id::{BatchId, Rank, SampleId, TierId},
     session::{Fault, Form, StallCause},
@@ -27,7 +28,7 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Endpoint {
     Cold,
     Staging,

@@ -283,12 +283,13 @@ impl Manager {
                 let _ = reply.send(self.answer(call));
             }
             // An error means that the client disconnected.
-            Event::MetricsRequested(metrics::Request::Families(request)) => {
-                drop(request.send(self.counters.families(&self.job, &self.fleet)));
+            Event::MetricsRequested(metrics::Request { page: metrics::Page::Metrics, reply }) => {
+                let families = self.counters.families(&self.job, &self.fleet);
+                drop(reply.send(Box::new(|| families.text())));
             }
             Event::ShutdownAsked => self.drain(now),
             // It has no report: agents have.
-            Event::MetricsRequested(metrics::Request::Report(_)) => (),
+            Event::MetricsRequested(_) => (),
             Event::Tick => {
                 self.fleet.handle_tick(now);
                 // Nothing reaches it any more; why is said at its end.

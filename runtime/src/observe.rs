@@ -6,6 +6,7 @@
 pub mod chrome_trace;
 pub mod footprint;
 pub mod metrics;
+pub mod node_figures;
 pub mod observed;
 pub mod pauses;
 pub mod report;

@@ -88,7 +88,7 @@ async fn watched(
     job: &str,
 ) -> Result<metrics::Server, Failure> {
     let socket = run_dir.manager_metrics_socket();
-    let server = metrics::Server::start(&socket, network, None).await.map_err(Failure::input)?;
+    let server = metrics::Server::start(&socket, network).await.map_err(Failure::input)?;
     if let Some(address) = server.address() {
         tracing::info!(%address, "metrics");
         let targets = run_dir.manager_targets();

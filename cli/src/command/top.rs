@@ -15,8 +15,8 @@ use tierfeed_core::units::Nanoseconds;
 use tierfeed_runtime::{
     clock::Clock,
     observe::{
-        metrics::{SCRAPE_BYTES_MAX, Scrape},
-        top::{History, Snapshot},
+        node_figures::NodeFigures,
+        top::{FIGURES_BYTES_MAX, History, Snapshot},
     },
     rpc::client::Client,
     run_dir::RunDir,
@@ -132,16 +132,16 @@ impl Sources {
             None => None,
         };
         let agent = match self.agent.clone() {
-            Some(socket) => spawn_blocking(move || scrape(&socket)).await.ok().flatten(),
+            Some(socket) => spawn_blocking(move || figures(&socket)).await.ok().flatten(),
             None => None,
         };
         Snapshot { at: clock.now(), status, agent }
     }
 }
 
-fn scrape(socket: &Path) -> Option<Scrape> {
-    let text = agent_socket::get(socket, "/metrics", SCRAPE_BYTES_MAX).ok()?;
-    Scrape::parse(&text).inspect_err(|error| tracing::debug!(%error, "no metrics")).ok()
+fn figures(socket: &Path) -> Option<NodeFigures> {
+    let text = agent_socket::get(socket, "/figures.json", FIGURES_BYTES_MAX).ok()?;
+    serde_json::from_str(&text).inspect_err(|error| tracing::debug!(%error, "no figures")).ok()
 }
 
 /// Does the work, unless a signal comes first.

@@ -3,9 +3,11 @@
 //! A channel that was busy all the time and yet not fast enough needs more bandwidth; one that was idle
 //! while a trainer waited for it was asked too late.
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::Nanoseconds;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Busy {
     running: u32,
     changed_at: Nanoseconds,

@@ -2,6 +2,8 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Memory, Operation, SetPoints, Tally, Wait};
 use crate::{
     batch::Batch,
@@ -80,7 +82,7 @@ pub enum Refusal {
     NoWorker,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Fault {
     /// The object is not there any more, though the directory or bucket that had it is.
     Vanished,

@@ -2,6 +2,8 @@
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     id::{BatchId, DatasetId, Epoch, Rank, SampleId, Step, TierId},
     session::{
@@ -18,7 +20,7 @@ pub const FAULTS_KEPT: usize = 1000;
 /// A batch counts as ready if the trainer waits no longer than this for it.
 pub const READY_WITHIN: Nanoseconds = Nanoseconds(100_000);
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochProgress {
     /// Batches that trainers took from the agent.
     pub batches: u64,
@@ -71,6 +73,43 @@ impl EpochProgress {
         }
     }
 
+    /// Adds the figures of another epoch.
+    fn add(&mut self, other: &Self) {
+        for (sum, part) in [
+            (&mut self.batches, other.batches),
+            (&mut self.samples, other.samples),
+            (&mut self.skipped, other.skipped),
+            (&mut self.self_read_batches, other.self_read_batches),
+            (&mut self.self_read_samples, other.self_read_samples),
+            (&mut self.self_read.0, other.self_read.0),
+            (&mut self.demand.0, other.demand.0),
+            (&mut self.cold.0, other.cold.0),
+            (&mut self.ahead.0, other.ahead.0),
+            (&mut self.received.0, other.received.0),
+            (&mut self.received_samples, other.received_samples),
+            (&mut self.unreceived, other.unreceived),
+            (&mut self.misses, other.misses),
+            (&mut self.in_place.0, other.in_place.0),
+            (&mut self.in_place_samples, other.in_place_samples),
+            (&mut self.ready.0, other.ready.0),
+            (&mut self.late, other.late),
+            (&mut self.stall.0, other.stall.0),
+        ] {
+            *sum = sum.saturating_add(part);
+        }
+        let bytes = |sum: &mut Bytes, part: &Bytes| sum.0 = sum.0.saturating_add(part.0);
+        add_each(&mut self.from_tier, &other.from_tier, bytes);
+        add_each(&mut self.written, &other.written, bytes);
+        add_each(&mut self.hits, &other.hits, |sum, part| *sum += part);
+        self.transforms.iter_mut().zip(&other.transforms).for_each(|(sum, it)| sum.add(it));
+        self.causes.add(&other.causes);
+        for (rank, refused) in &other.refused {
+            let sum = self.refused.entry(*rank).or_default();
+            sum.batches += refused.batches;
+            sum.waited.0 = sum.waited.0.saturating_add(refused.waited.0);
+        }
+    }
+
     /// Batches that no trainer got: the agent refused them because of a sample, and they were not read
     /// directly either.
     #[must_use]
@@ -79,9 +118,14 @@ impl EpochProgress {
     }
 }
 
+fn add_each<T: Clone + Default>(sums: &mut Vec<T>, parts: &[T], add: impl Fn(&mut T, &T)) {
+    sums.resize(sums.len().max(parts.len()), T::default());
+    sums.iter_mut().zip(parts).for_each(|(sum, part)| add(sum, part));
+}
+
 /// Batches of a rank that were refused because of a sample. Training ends with them, unless a [`Tally`]
 /// reports that the rank has read them itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     pub batches: u64,
     /// The time that the rank waited for its store then, unless a tally has reported it.
@@ -126,14 +170,14 @@ pub(super) struct Content {
     pub(super) len: Bytes,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evictions {
     /// The policy preferred other samples.
     pub policy: u64,
     pub resized: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusals {
     pub not_in_order: u64,
     pub not_published: u64,
@@ -289,6 +333,14 @@ impl Progress {
             of_job,
             tiers,
         }
+    }
+
+    /// The sums over all epochs.
+    #[must_use]
+    pub fn total(&self) -> EpochProgress {
+        let mut total = EpochProgress::none(self.tiers);
+        self.epochs.iter().for_each(|epoch| total.add(epoch));
+        total
     }
 
     pub fn epochs_of_job(&self) -> impl Iterator<Item = &EpochProgress> {

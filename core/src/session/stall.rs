@@ -20,6 +20,8 @@
 
 use alloc::{vec, vec::Vec};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     id::TierId,
     session::Wait,
@@ -27,7 +29,7 @@ use crate::{
 };
 
 /// The time that trainers waited, by cause.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StallBreakdown {
     /// The staging memory of the rank was not there yet: the agent had just started.
     pub start: Nanoseconds,

@@ -12,6 +12,8 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     id::DatasetId,
     retention::form::Form,
@@ -60,7 +62,7 @@ impl Transform {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransformCount {
     /// Samples that became rows.
     pub samples: u64,
@@ -73,6 +75,14 @@ pub struct TransformCount {
 }
 
 impl TransformCount {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.failed += other.failed;
+        self.read.0 = self.read.0.saturating_add(other.read.0);
+        self.made.0 = self.made.0.saturating_add(other.made.0);
+        self.time.0 = self.time.0.saturating_add(other.time.0);
+    }
+
     /// `None` before the first.
     #[must_use]
     pub fn mean(&self) -> Option<Nanoseconds> {

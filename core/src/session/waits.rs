@@ -2,13 +2,15 @@
 
 use alloc::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{latency_quantiles::PerMillion, units::Nanoseconds};
 
 /// Buckets in each doubling of the wait: a percentile is at most 1/16 too high.
 const BUCKETS_PER_OCTAVE: u64 = 16;
 
 /// A histogram of waits, in buckets that grow with the wait.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
     buckets: BTreeMap<u64, u64>,
     count: u64,

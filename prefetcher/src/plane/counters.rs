@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
 use tierfeed_core::{
     id::{ChunkId, TierId},
     session::Fault,
@@ -16,7 +17,7 @@ use crate::{
     tier::{Medium, WriteMode},
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Traffic {
     /// Number of operations that succeeded.
     pub operations: u64,
@@ -25,7 +26,7 @@ pub struct Traffic {
     pub failed: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierTraffic {
     pub kind: Kind,
     pub read: Traffic,
@@ -34,7 +35,7 @@ pub struct TierTraffic {
     pub writes_failed: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     pub source: Traffic,
     /// By tier, fastest first.
@@ -48,7 +49,7 @@ pub struct Counters {
     pub abandoned: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moves {
     pub from: Endpoint,
     pub to: Endpoint,
@@ -62,6 +63,23 @@ pub struct Moves {
 }
 
 impl Moves {
+    /// Whether they went from a tier into staging or into a faster one.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        match (self.from, self.to) {
+            (Endpoint::Tier(_), Endpoint::Staging) => true,
+            (Endpoint::Tier(from), Endpoint::Tier(to)) => to < from,
+            _ => false,
+        }
+    }
+
+    /// Whether they went from staging into a tier, or into a slower one.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        let into_tier = matches!(self.to, Endpoint::Tier(_));
+        into_tier && self.from != Endpoint::Cold && !self.is_up()
+    }
+
     pub fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.bytes.0 += other.bytes.0;
@@ -73,7 +91,7 @@ impl Moves {
 }
 
 /// Durations of operations that succeeded, since the start.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Durations {
     /// A histogram: a bucket for each of [`DURATION_BOUNDS`] and one for longer ones.
     pub buckets: Vec<u64>,
@@ -242,7 +260,7 @@ impl MoveCounters {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierUsage {
     pub kind: Kind,
     pub medium: Medium,
@@ -250,7 +268,7 @@ pub struct TierUsage {
     pub bytes: Bytes,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     pub arenas: Bytes,
     /// By tier, fastest first.

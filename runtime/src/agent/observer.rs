@@ -2,14 +2,16 @@
 
 use std::{collections::BTreeMap, fs, iter, path::PathBuf, process, sync::Arc};
 
+use serde::Serialize;
 use tierfeed_core::{
     id::{BatchId, ConnectionId, LeaseId, NodeId, Rank},
-    session::{Session, Taken, assignment::Stages},
-    tier::Kind,
+    session::{Taken, assignment::Stages},
     units::{Bytes, Nanoseconds},
 };
+use tierfeed_dataset::source::Location;
 use tierfeed_handoff::ReleaseKind;
 use tierfeed_prefetcher::recorder::{Event, EventKind, Recorder};
+use tierfeed_workload_analyzer::Job;
 
 use super::{Agent, AgentError};
 use crate::{
@@ -17,7 +19,8 @@ use crate::{
     layout::Layout,
     observe::{
         chrome_trace::{self, Process},
-        metrics::{Network, Request, Server, Target, View},
+        metrics::{self, Network, Page, Request, Server, Target, Text},
+        node_figures::NodeFigures,
     },
     run_dir::RunDir,
 };
@@ -66,10 +69,8 @@ impl Observer {
         let recorder = Arc::new(Recorder::new(clock.origin(), capacity));
         let kinds = layout.tiers.iter().map(|place| place.settings.kind.name()).collect();
         let process = Process { pid: process::id(), node: node.0, kinds };
-        let (seen, by) = (Arc::clone(&recorder), process.clone());
-        let trace = move || chrome_trace::write(&seen.recording(), &by);
         let socket = run_dir.agent_metrics_socket();
-        let server = Server::start(&socket, settings.metrics, Some(Arc::new(trace))).await?;
+        let server = Server::start(&socket, settings.metrics).await?;
         let targets = run_dir.prometheus_targets();
         if let Some(address) = server.address() {
             tracing::info!(%address, "metrics");
@@ -173,53 +174,83 @@ impl Observer {
 }
 
 impl Agent {
-    pub(super) fn answer_metrics(&self, request: Request) {
-        let request = match request {
-            Request::Families(request) => request,
-            Request::Report(request) => {
-                // An error means that the client disconnected.
-                drop(request.send(Box::new(self.report_so_far())));
-                return;
+    pub(super) fn answer_metrics(&self, Request { page, reply }: Request) {
+        let text: Text = match page {
+            Page::Metrics => {
+                let figures = self.figures();
+                Box::new(move || metrics::of_agent(&figures).text())
+            }
+            Page::Figures => {
+                let figures = self.figures();
+                Box::new(move || json(&figures))
+            }
+            Page::Trace => {
+                let recorder = Arc::clone(&self.observer.recorder);
+                let process = self.observer.process.clone();
+                Box::new(move || chrome_trace::write(&recorder.recording(), &process))
+            }
+            Page::Report => {
+                let report = self.report_so_far();
+                Box::new(move || json(&report))
+            }
+            Page::ReportPage => {
+                let report = self.report_so_far();
+                Box::new(move || report.page())
             }
         };
-        let kinds: Vec<Kind> = self.layout.tiers.iter().map(|it| it.settings.kind).collect();
-        let counters = self.plane.counters();
-        let usage = self.plane.usage();
-        let view = View {
-            progress: self.session.progress(),
-            counters: &counters,
-            usage: &usage,
-            kinds: &kinds,
-            levels: levels(&self.session),
-            leases: self.session.leases().collect(),
-            ready: self.session.ready().collect(),
-            batches_max: self.limits.batches(),
+        // An error means that the client disconnected.
+        let _ = reply.send(text);
+    }
+
+    fn figures(&self) -> NodeFigures {
+        let (session, progress) = (&self.session, self.session.progress());
+        let first = self.assignment.node.0 * self.order.world.ranks_per_node;
+        let of_node = |rank: Rank| rank.0.saturating_sub(first);
+        let by_rank = |(rank, count): (Rank, usize)| (of_node(rank), count as u64);
+        let waits = progress.waits_by_rank.iter();
+        NodeFigures {
+            job: self.job.name.clone(),
+            policy: self.assignment.policy.name().to_owned(),
+            source: source(&self.job),
+            backend: self.plane.backend().to_owned(),
+            total: progress.total(),
+            fault_count: progress.fault_count,
+            tier_faults: progress.tier_faults,
+            refusals: progress.refusals,
+            wasted: session.wasted(),
             copyouts: self.observer.copyouts,
+            waits: waits.map(|(rank, waits)| (of_node(*rank), waits.clone())).collect(),
+            leads: progress.leads.clone(),
+            holds: progress.holds.clone(),
+            leases: session.leases().map(by_rank).collect(),
+            ready: session.ready().map(by_rank).collect(),
+            batches_max: self.limits.batches(),
+            kinds: self.layout.tiers.iter().map(|it| it.settings.kind).collect(),
+            levels: session.levels().map(|level| (level.capacity, level.used)).collect(),
+            evictions: progress.evictions.clone(),
+            tiers_busy: progress.tiers_busy.clone(),
+            cold_busy: progress.cold_busy,
+            cold_window: session.cold_window() as u64,
+            counters: self.plane.counters(),
+            usage: self.plane.usage(),
+            job_memory: Bytes(self.footprint.job_bytes),
+            own_memory: Bytes(self.footprint.own_bytes),
+            memory_budget: Bytes(self.footprint.budget_bytes),
             requests: self.cold.requests.as_ref().map(|counters| counters.figures()),
             page_cache: self.cold.page_cache_figures(),
             transforms: self.plane.transform_counts(),
-            cold_window: self.session.cold_window(),
-            pauses: &self.pauses,
-            memory: &self.footprint,
-            job: &self.job.name,
-            policy: self.assignment.policy.name(),
-            wasted: self.session.wasted(),
-            first_rank: Rank(self.assignment.node.0 * self.order.world.ranks_per_node),
-            source: source(&self.job),
-            backend: self.plane.backend(),
-        };
-        // An error means that the client disconnected.
-        let _ = request.send(view.families());
+            pauses: self.pauses.durations().clone(),
+            ran_max: self.pauses.cpu_max().1,
+        }
     }
 }
 
-fn levels(session: &Session) -> Vec<(Bytes, Bytes)> {
-    session.levels().map(|level| (level.capacity, level.used)).collect()
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("its keys are names and numbers")
 }
 
 /// The scheme of the source's URL.
-fn source(job: &tierfeed_workload_analyzer::Job) -> String {
-    use tierfeed_dataset::source::Location;
+fn source(job: &Job) -> String {
     match &job.dataset.source {
         Location::Path(_) => "file".to_owned(),
         Location::Bucket(bucket) => {

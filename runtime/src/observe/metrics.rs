@@ -1,21 +1,19 @@
 //! The figures of an agent or a manager as metrics that Prometheus reads.
 //!
-//! Nothing is stored for metrics: on a request, the agent's loop collects the counters of session and data
-//! plane, the manager's loop those of its fleet, and the task that serves the request writes the text. So
-//! metrics cost nothing until they are read, and those of one answer are of one moment.
+//! Nothing is stored for metrics: on a request, the loop of the agent or of the manager collects its figures,
+//! and the task that serves the request writes the text. So metrics cost nothing until they are read, and
+//! those of one answer are of one moment.
 //!
 //! The number of label values is bounded: kinds of tiers, the kind of source, causes, faults, the ranks of
 //! this node.
 
+mod agent;
 mod fleet;
-mod scrape;
 mod server;
-mod view;
 
+pub use agent::of_agent;
 pub use fleet::ManagerCounters;
-pub use scrape::{SCRAPE_BYTES_MAX, Scrape, ScrapeError};
-pub use server::{Network, Request, ServeError, Server, Target, Trace};
-pub use view::View;
+pub use server::{Network, Page, Request, ServeError, Server, Target, Text};
 
 use std::fmt;
 
@@ -27,24 +25,16 @@ use prometheus_client::{
 };
 use tierfeed_core::{
     session::Waits,
-    units::{Nanoseconds, seconds},
+    units::{Bytes, Nanoseconds, seconds},
 };
 use tierfeed_prefetcher::plane::DURATION_BOUNDS;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-pub type Labels = Vec<(&'static str, String)>;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FamilyKind {
-    Counter,
-    Gauge,
-    Histogram,
-    Info,
-}
+type Labels = Vec<(&'static str, String)>;
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+enum Value {
     Count(u64),
     /// A time in seconds.
     Seconds(f64),
@@ -55,39 +45,93 @@ pub enum Value {
 }
 
 #[derive(Debug, Clone)]
-pub struct Family {
+struct Family {
+    kind: MetricType,
+    /// Its last word is its unit, if it has one.
     name: &'static str,
     help: &'static str,
-    unit: Option<Unit>,
-    kind: FamilyKind,
-    samples: Vec<(Labels, Value)>,
+    series: Vec<(Labels, Value)>,
+}
+
+/// One value without labels.
+fn one(value: impl Into<Value>) -> [(Labels, Value); 1] {
+    [labelled([], value)]
+}
+
+fn labelled<const LABELS: usize>(
+    labels: [(&'static str, &str); LABELS],
+    value: impl Into<Value>,
+) -> (Labels, Value) {
+    (labels.map(|(name, value)| (name, value.to_owned())).into(), value.into())
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Families(Vec<Family>);
+
+impl Families {
+    fn info<const LABELS: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: [(&'static str, &str); LABELS],
+    ) {
+        self.add(MetricType::Info, name, help, [labelled(labels, Value::Present)]);
+    }
+
+    fn about(&mut self, job: &str, policy: &str) {
+        let labels = [("job", job), ("policy", policy)];
+        self.info("job", "The job and its rule of retention", labels);
+    }
+
+    fn version(&mut self) {
+        self.info("build", "The version of tierfeed", [("version", env!("CARGO_PKG_VERSION"))]);
+    }
+
+    /// Series with the same labels become one, because two tiers may be of one kind.
+    fn add(
+        &mut self,
+        kind: MetricType,
+        name: &'static str,
+        help: &'static str,
+        all: impl IntoIterator<Item = (Labels, Value)>,
+    ) {
+        let mut series: Vec<(Labels, Value)> = Vec::new();
+        for (labels, value) in all {
+            match series.iter_mut().find(|(other, _)| *other == labels) {
+                Some((_, sum)) => sum.add(value),
+                None => series.push((labels, value)),
+            }
+        }
+        self.0.push(Family { kind, name, help, series });
+    }
+
+    #[must_use]
+    pub fn text(self) -> String {
+        let mut registry = Registry::with_prefix("tierfeed");
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        text::encode(&mut text, &registry).expect("writing to a string cannot fail");
+        text
+    }
+}
+
+impl Collector for Families {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|family| family.encode(&mut encoder))
+    }
 }
 
 impl Family {
-    fn new(name: &'static str, help: &'static str, unit: Option<Unit>, kind: FamilyKind) -> Self {
-        Self { name, help, unit, kind, samples: Vec::new() }
-    }
-
-    /// Adds the value to a series that has these labels already, because two tiers may be of one kind.
-    fn add(&mut self, labels: Labels, value: Value) {
-        match self.samples.iter_mut().find(|(other, _)| *other == labels) {
-            Some((_, sum)) => sum.add(value),
-            None => self.samples.push((labels, value)),
-        }
-    }
-
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            FamilyKind::Counter => MetricType::Counter,
-            FamilyKind::Gauge => MetricType::Gauge,
-            FamilyKind::Histogram => MetricType::Histogram,
-            FamilyKind::Info => MetricType::Info,
+        let (name, unit) = match self.name.rsplit_once('_') {
+            Some((name, "bytes")) => (name, Some(Unit::Bytes)),
+            Some((name, "seconds")) => (name, Some(Unit::Seconds)),
+            _ => (self.name, None),
         };
-        let mut metric =
-            encoder.encode_descriptor(self.name, self.help, self.unit.as_ref(), kind)?;
-        for (labels, value) in &self.samples {
-            match (self.kind, labels.is_empty()) {
-                (FamilyKind::Info, _) => metric.encode_info(labels)?,
+        let mut metric = encoder.encode_descriptor(name, self.help, unit.as_ref(), self.kind)?;
+        for (labels, value) in &self.series {
+            match (value, labels.is_empty()) {
+                (Value::Present, _) => metric.encode_info(labels)?,
                 (_, true) => value.encode(self.kind, &mut metric)?,
                 (_, false) => value.encode(self.kind, &mut metric.encode_family(labels)?)?,
             }
@@ -96,23 +140,59 @@ impl Family {
     }
 }
 
-impl Value {
-    /// Durations in the buckets of the data plane and one unbounded bucket.
-    #[must_use]
-    pub fn durations(counts: &[u64], sum: Nanoseconds) -> Self {
-        let bounds = DURATION_BOUNDS.iter().map(|bound| seconds(*bound));
-        let buckets = bounds.chain([f64::INFINITY]).zip(counts.iter().copied()).collect();
-        Self::Durations(buckets, seconds(sum))
+impl From<u64> for Value {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
     }
+}
 
-    /// Waits in the same buckets. A wait within 1/16 below a bound may count in the next bucket.
-    #[must_use]
-    pub fn waits(waits: &Waits) -> Self {
+impl From<&u64> for Value {
+    fn from(count: &u64) -> Self {
+        Self::Count(*count)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(count: u32) -> Self {
+        Self::Count(count.into())
+    }
+}
+
+impl From<bool> for Value {
+    fn from(is_so: bool) -> Self {
+        Self::Count(is_so.into())
+    }
+}
+
+impl From<Bytes> for Value {
+    fn from(bytes: Bytes) -> Self {
+        Self::Count(bytes.0)
+    }
+}
+
+impl From<Nanoseconds> for Value {
+    fn from(time: Nanoseconds) -> Self {
+        Self::Seconds(seconds(time))
+    }
+}
+
+impl From<&Waits> for Value {
+    /// Waits in the buckets of the data plane. A wait within 1/16 below a bound may count in the next bucket.
+    fn from(waits: &Waits) -> Self {
         let mut counts = [0; DURATION_BOUNDS.len() + 1];
         for (longest, count) in waits.buckets() {
             counts[DURATION_BOUNDS.partition_point(|bound| *bound < longest)] += count;
         }
         Self::durations(&counts, waits.sum())
+    }
+}
+
+impl Value {
+    /// Durations in the buckets of the data plane and one unbounded bucket.
+    fn durations(counts: &[u64], sum: Nanoseconds) -> Self {
+        let bounds = DURATION_BOUNDS.iter().map(|bound| seconds(*bound));
+        let buckets = bounds.chain([f64::INFINITY]).zip(counts.iter().copied()).collect();
+        Self::Durations(buckets, seconds(sum))
     }
 
     fn add(&mut self, other: Self) {
@@ -129,11 +209,11 @@ impl Value {
         }
     }
 
-    fn encode(&self, kind: FamilyKind, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+    fn encode(&self, kind: MetricType, metric: &mut MetricEncoder<'_>) -> fmt::Result {
         let no_exemplar: Option<&Exemplar<NoLabelSet, u64>> = None;
         match (self, kind) {
-            (Self::Count(value), FamilyKind::Counter) => metric.encode_counter(value, no_exemplar),
-            (Self::Seconds(value), FamilyKind::Counter) => {
+            (Self::Count(value), MetricType::Counter) => metric.encode_counter(value, no_exemplar),
+            (Self::Seconds(value), MetricType::Counter) => {
                 metric.encode_counter(value, no_exemplar)
             }
             (Self::Count(value), _) => metric.encode_gauge(value),
@@ -144,26 +224,6 @@ impl Value {
             }
             (Self::Present, _) => Ok(()),
         }
-    }
-}
-
-#[derive(Debug, Clone)]
-pub struct Families(Vec<Family>);
-
-impl Collector for Families {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|family| family.encode(&mut encoder))
-    }
-}
-
-impl Families {
-    #[must_use]
-    pub fn text(self) -> String {
-        let mut registry = Registry::with_prefix("tierfeed");
-        registry.register_collector(Box::new(self));
-        let mut text = String::new();
-        text::encode(&mut text, &registry).expect("writing to a string cannot fail");
-        text
     }
 }
 

@@ -1,6 +1,6 @@
 //! The live view `tierfeed top`: a running job between two snapshots.
 //!
-//! A snapshot is the manager's status of all nodes and the metrics of this node's agent; either may be
+//! A snapshot is the manager's status of all nodes and the figures of this node's agent; either may be
 //! missing. [`frame`] is a pure function of two snapshots, so a screen can be tested. Counters become rates
 //! over the time between the snapshots; a restarted process counts from 0, and one frame has no rates of it.
 
@@ -8,25 +8,32 @@ mod change;
 mod links;
 mod table;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
+use tierfeed_core::{
+    session::{TransformCount, Waits},
+    tier::Kind,
+    units::{Bytes, BytesPerSecond, Nanoseconds, seconds},
+};
+use tierfeed_prefetcher::{fetcher::ObjectFigures, transforms::Counts};
 
 use self::{
-    change::{Change, per_second, percent},
+    change::{Change, percent},
     table::Table,
 };
 use super::{
-    metrics::Scrape,
+    node_figures::{COLD, NodeFigures},
     status::{JobStatus, NodeStatus},
 };
+
+pub const FIGURES_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// On any one clock.
     pub at: Nanoseconds,
     pub status: Option<JobStatus>,
-    pub agent: Option<Scrape>,
+    pub agent: Option<NodeFigures>,
 }
 
 /// The least time that rates are taken over: agents report their progress twice a second.
@@ -59,12 +66,12 @@ pub fn frame(before: Option<&Snapshot>, now: &Snapshot) -> Vec<String> {
     let passed = before.map(|before| Nanoseconds(now.at.0.saturating_sub(before.at.0)));
     let mut lines = Vec::new();
     if let Some(status) = &now.status {
-        let earlier = before.and_then(|before| before.status.as_ref());
-        lines.push(job(status, earlier, passed));
+        let before = before.and_then(|before| before.status.as_ref());
+        lines.push(job(Change { before, now: status, passed }));
         lines.push(String::new());
-        let between = between(status, earlier, passed);
-        lines.extend(nodes(&between));
-        let from_where = links::lines(&between);
+        let of_nodes = of_nodes(status, before, passed);
+        lines.extend(nodes(&of_nodes));
+        let from_where = links::lines(&of_nodes);
         if !from_where.is_empty() {
             lines.push(String::new());
             lines.extend(from_where);
@@ -72,11 +79,16 @@ pub fn frame(before: Option<&Snapshot>, now: &Snapshot) -> Vec<String> {
     }
     if let Some(agent) = &now.agent {
         let earlier = before.and_then(|before| before.agent.as_ref());
-        let change = Change { before: earlier, now: agent, passed };
+        // Another process counts from 0.
+        let before = earlier.filter(|it| it.total.demand <= agent.total.demand);
+        let change = Change { before, now: agent, passed };
         if !lines.is_empty() {
             lines.push(String::new());
         }
-        lines.push(about(&change));
+        let NodeFigures { job, policy, backend, .. } = agent;
+        lines.push(format!(
+            "agent of this node: {job}, policy {policy}, cold store read by {backend}"
+        ));
         lines.extend(ranks(&change));
         lines.push(String::new());
         lines.extend(tiers(&change));
@@ -86,11 +98,11 @@ pub fn frame(before: Option<&Snapshot>, now: &Snapshot) -> Vec<String> {
     lines
 }
 
-fn job(status: &JobStatus, earlier: Option<&JobStatus>, passed: Option<Nanoseconds>) -> String {
+fn job(change: Change<'_, JobStatus>) -> String {
+    let status = change.now;
     let batches = |status: &JobStatus| status.joined.iter().map(|node| node.batches).sum::<u64>();
     let done = batches(status);
-    let rate = earlier.and_then(|earlier| per_second(batches(earlier), done, passed?));
-    let left = rate.filter(|rate| *rate > 0.0).map(|rate| {
+    let left = change.rate(batches).filter(|rate| *rate > 0.0).map(|rate| {
         let seconds = float(status.batches.saturating_sub(done)) / rate;
         format!(", {} left at this rate", span(seconds))
     });
@@ -106,39 +118,25 @@ fn job(status: &JobStatus, earlier: Option<&JobStatus>, passed: Option<Nanosecon
     )
 }
 
-struct Between<'a> {
-    earlier: Option<&'a NodeStatus>,
-    now: &'a NodeStatus,
-    passed: Option<Nanoseconds>,
-}
-
-impl Between<'_> {
-    fn rate(&self, of: impl Fn(&NodeStatus) -> u64) -> Option<f64> {
-        per_second(of(self.earlier?), of(self.now), self.passed?)
-    }
-}
-
 /// The nodes of a status, each with how it was before; those whose trainers wait longest come first.
-fn between<'a>(
+fn of_nodes<'a>(
     status: &'a JobStatus,
     earlier: Option<&'a JobStatus>,
     passed: Option<Nanoseconds>,
-) -> Vec<Between<'a>> {
+) -> Vec<Change<'a, NodeStatus>> {
     let of = |now: &'a NodeStatus| {
         let same =
             |other: &&NodeStatus| other.node == now.node && other.generation == now.generation;
-        let earlier = earlier.and_then(|it| it.joined.iter().find(same));
-        Between { earlier, now, passed }
+        let before = earlier.and_then(|it| it.joined.iter().find(same));
+        Change { before, now, passed }
     };
     let mut nodes: Vec<_> = status.joined.iter().map(of).collect();
-    nodes.sort_by(|one, other| {
-        let waiting = |node: &Between<'_>| node.rate(|it| it.stall_ns).unwrap_or(0.0);
-        waiting(other).total_cmp(&waiting(one))
-    });
+    let waiting = |node: &Change<'_, NodeStatus>| node.rate(|it| it.stall_ns).unwrap_or(0.0);
+    nodes.sort_by(|one, other| waiting(other).total_cmp(&waiting(one)));
     nodes
 }
 
-fn nodes(nodes: &[Between<'_>]) -> Vec<String> {
+fn nodes(nodes: &[Change<'_, NodeStatus>]) -> Vec<String> {
     let mut table = Table::new(&[
         "node",
         "state",
@@ -149,10 +147,10 @@ fn nodes(nodes: &[Between<'_>]) -> Vec<String> {
         "waiting",
         "faults",
     ]);
-    for between in nodes.iter().take(NODES_MAX) {
-        let node = between.now;
-        let rate = |of: fn(&NodeStatus) -> u64| between.rate(of);
-        let waiting = rate(|it| it.stall_ns).map(|share| percent(share / 1e9, 1.0));
+    for change in nodes.iter().take(NODES_MAX) {
+        let node = change.now;
+        let rate = |of: fn(&NodeStatus) -> u64| change.rate(of);
+        let waiting = change.share(|it| Nanoseconds(it.stall_ns));
         table.row([
             node.node.to_string(),
             node.state.name().to_owned(),
@@ -160,7 +158,7 @@ fn nodes(nodes: &[Between<'_>]) -> Vec<String> {
             number(rate(|it| it.samples)),
             bytes_rate(rate(|it| it.handed_over_bytes)),
             bytes_rate(rate(|it| it.cold_read_bytes)),
-            waiting.unwrap_or_else(unknown),
+            waiting.map_or_else(unknown, |share| percent(share, 1.0)),
             node.faults.to_string(),
         ]);
     }
@@ -170,33 +168,21 @@ fn nodes(nodes: &[Between<'_>]) -> Vec<String> {
     lines
 }
 
-fn about(change: &Change<'_>) -> String {
-    let backend = change.label("tierfeed_io_backend_info", "backend").unwrap_or("unknown");
-    let job = change.label("tierfeed_job_info", "job").unwrap_or("unknown");
-    let policy = change.label("tierfeed_job_info", "policy").unwrap_or("unknown");
-    format!("agent of this node: {job}, policy {policy}, cold store read by {backend}")
-}
-
-fn ranks(change: &Change<'_>) -> Vec<String> {
+fn ranks(change: &Change<'_, NodeFigures>) -> Vec<String> {
     let mut table = Table::new(&["rank", "steps", "steps/s", "ready", "held", "waiting"]);
-    let steps = change.by("tierfeed_batch_wait_seconds_count", "rank");
-    let waited = change.rates_by("tierfeed_batch_wait_seconds_sum", "rank");
-    let rates = change.rates_by("tierfeed_batch_wait_seconds_count", "rank");
-    let ready = change.by("tierfeed_batches_ready", "rank");
-    let held = change.by("tierfeed_leases_active", "rank");
-    let mut ranks: Vec<&str> = ready.keys().chain(steps.keys()).copied().collect();
-    ranks.sort_by_key(|rank| (rank.len(), *rank));
-    ranks.dedup();
+    let NodeFigures { waits, ready, leases, .. } = change.now;
+    let ranks: BTreeSet<u32> = ready.keys().chain(waits.keys()).copied().collect();
     for rank in ranks.iter().take(RANKS_MAX) {
-        let whole =
-            |of: &BTreeMap<&str, f64>| format!("{:.0}", of.get(rank).copied().unwrap_or(0.0));
+        let steps = |it: &NodeFigures| it.waits.get(rank).map_or(0, Waits::count);
+        let waited = |it: &NodeFigures| it.waits.get(rank).map_or(Nanoseconds(0), Waits::sum);
+        let count = |of: &BTreeMap<u32, u64>| of.get(rank).copied().unwrap_or(0).to_string();
         table.row([
-            (*rank).to_owned(),
-            whole(&steps),
-            number(rates.get(rank).copied()),
-            whole(&ready),
-            whole(&held),
-            waited.get(rank).map_or_else(unknown, |share| percent(*share, 1.0)),
+            rank.to_string(),
+            steps(change.now).to_string(),
+            number(change.rate(steps)),
+            count(ready),
+            count(leases),
+            change.share(waited).map_or_else(unknown, |share| percent(share, 1.0)),
         ]);
     }
     let mut lines = table.lines();
@@ -205,95 +191,79 @@ fn ranks(change: &Change<'_>) -> Vec<String> {
     lines
 }
 
-fn tiers(change: &Change<'_>) -> Vec<String> {
+fn tiers(change: &Change<'_, NodeFigures>) -> Vec<String> {
     let mut table =
         Table::new(&["tier", "may hold", "holds", "full", "read", "written", "running"]);
-    let (capacity, used) = (
-        change.by("tierfeed_tier_capacity_bytes", "tier"),
-        change.by("tierfeed_tier_used_bytes", "tier"),
-    );
-    let read = change.rates_by("tierfeed_read_bytes_total", "tier");
-    let written = change.rates_by("tierfeed_demoted_bytes_total", "to");
-    let running = change.by("tierfeed_io_inflight", "tier");
-    let names = ["main-memory", "cxl-memory", "scratch", "storage", "cold"];
-    for name in names.into_iter().filter(|name| running.contains_key(name)) {
-        let level =
-            |of: &BTreeMap<&str, f64>| of.get(name).map_or_else(unknown, |value| size(*value));
-        let full = capacity.get(name).map_or_else(unknown, |capacity| {
-            percent(used.get(name).copied().unwrap_or(0.0), *capacity)
-        });
+    for kind in Kind::ALL.into_iter().filter(|kind| change.now.kinds.contains(kind)) {
+        // Tiers of one kind are one.
+        let at: Vec<_> = (0..).zip(&change.now.kinds).filter(|(_, it)| **it == kind).collect();
+        let sum = |of: &dyn Fn(usize) -> u64| at.iter().map(|(at, _)| of(*at)).sum::<u64>();
+        let capacity = sum(&|at| change.now.levels.get(at).map_or(0, |(most, _)| most.0));
+        let used = sum(&|at| change.now.levels.get(at).map_or(0, |(_, now)| now.0));
+        let read = |it: &NodeFigures| sum(&|at| it.total.from_tier.get(at).map_or(0, |it| it.0));
+        let links = &change.now.tiers_busy;
+        let running = |at| links.get::<usize>(at).map_or(0, |it| u64::from(it.running()));
+        let name = kind.name();
         table.row([
             name.to_owned(),
-            level(&capacity),
-            level(&used),
-            full,
-            bytes_rate(read.get(name).copied()),
-            // A tier without writes has no series.
-            bytes_rate(written.get(name).copied().or_else(|| change.passed.map(|_| 0.0))),
-            format!("{:.0}", running.get(name).copied().unwrap_or(0.0)),
+            Bytes(capacity).to_string(),
+            Bytes(used).to_string(),
+            percent(float(used), float(capacity)),
+            bytes_rate(change.rate(read)),
+            bytes_rate(change.rate(|it| it.demoted_to(name).0)),
+            sum(&running).to_string(),
         ]);
     }
+    table.row([
+        COLD.to_owned(),
+        unknown(),
+        unknown(),
+        unknown(),
+        bytes_rate(change.rate(|it| it.total.cold.0)),
+        bytes_rate(change.rate(|_| 0)),
+        change.now.cold_busy.running().to_string(),
+    ]);
     table.lines()
 }
 
-fn sums(change: &Change<'_>) -> Vec<String> {
-    let value = |name| change.value(name);
-    let of = change.by("tierfeed_memory_held_bytes", "of");
-    let held = |of_what: &str| of.get(of_what).copied().unwrap_or(0.0);
-    let budget = value("tierfeed_memory_budget_bytes");
+fn sums(change: &Change<'_, NodeFigures>) -> Vec<String> {
+    let it = change.now;
+    let budget = it.memory_budget;
     let mut lines = vec![format!(
-        "memory: {} held of {} that the job may ({}), {} of it staging; {} beside it of the agent itself",
-        size(held("job")),
-        size(budget),
-        percent(held("job"), budget),
-        size(value("tierfeed_staging_held_bytes")),
-        size(held("agent")),
+        "memory: {} held of {budget} that the job may ({}), {} of it staging; {} beside it of the agent itself",
+        it.job_memory,
+        percent(float(it.job_memory.0), float(budget.0)),
+        it.usage.arenas,
+        it.own_memory,
     )];
     lines.push(waits(change));
     lines.extend(transforms(change));
     lines.push(format!(
-        "{:.0} late batches, {:.0} copied out, {} read in vain, {:.0} unreadable samples, {:.0} faults of tiers",
-        value("tierfeed_prefetch_late_total"),
-        value("tierfeed_lease_copyouts_total"),
-        size(value("tierfeed_prefetch_wasted_bytes_total")),
-        value("tierfeed_sample_faults_total"),
-        value("tierfeed_tier_faults_total"),
+        "{} late batches, {} copied out, {} read in vain, {} unreadable samples, {} faults of tiers",
+        it.total.late, it.copyouts, it.wasted, it.fault_count, it.tier_faults,
     ));
-    if change.has("tierfeed_object_requests_total") {
-        lines.push(format!(
-            "requests: {:.0}, {:.0} repeated, {:.0} hedged, {:.0} of these in time",
-            value("tierfeed_object_requests_total"),
-            value("tierfeed_object_retries_total"),
-            value("tierfeed_object_hedges_total"),
-            value("tierfeed_object_hedges_won_total"),
-        ));
-    }
+    lines.extend(it.requests.map(|it| {
+        let ObjectFigures { requests, retries, hedges, hedges_won, .. } = it;
+        format!(
+            "requests: {requests}, {retries} repeated, {hedges} hedged, {hedges_won} of these in time"
+        )
+    }));
     lines
 }
 
 /// What transform workers do; nothing for a job without a transform.
-fn transforms(change: &Change<'_>) -> Option<String> {
-    const SAMPLES: &str = "tierfeed_transformed_samples_total";
-    const WORK: &str = "tierfeed_transform_work_seconds_total";
-    if !change.has("tierfeed_transform_workers") {
-        return None;
-    }
-    let rate = |name| {
-        change.differences_by(name, "form")?;
-        let rates = change.rates_by(name, "form");
-        change.passed.filter(|passed| passed.0 > 0).map(|_| rates.values().sum::<f64>())
+fn transforms(change: &Change<'_, NodeFigures>) -> Option<String> {
+    let Counts { working, crashed, timed_out, .. } = change.now.transforms?;
+    let sum = |it: &NodeFigures, of: fn(&TransformCount) -> u64| {
+        it.total.transforms.iter().map(of).sum::<u64>()
     };
-    let ended = change.by("tierfeed_transform_workers_ended_total", "reason");
-    let of = |reason| ended.get(reason).copied().unwrap_or(0.0);
+    let worked = |it: &NodeFigures| Nanoseconds(sum(it, |it| it.time.0));
     Some(format!(
-        "transforms: {} samples/s by {:.0} workers on {} cores; {:.0} became no row; {:.0} workers crashed, {:.0} \
-         took too long",
-        number(rate(SAMPLES)),
-        change.value("tierfeed_transform_workers"),
-        number(rate(WORK)),
-        change.value("tierfeed_transform_failures_total"),
-        of("crashed"),
-        of("timed-out"),
+        "transforms: {} samples/s by {working} workers on {} cores; {} became no row; {crashed} workers crashed, \
+         {timed_out} took too long",
+        number(change.rate(|it| sum(it, |it| it.samples))),
+        number(change.share(worked)),
+        sum(change.now, |it| it.failed),
     ))
 }
 
@@ -302,31 +272,29 @@ const SHOWN_SHARE: f64 = 0.0005;
 
 /// The causes of waits between two snapshots, the longest first, as shares of the time of all ranks; with one
 /// snapshot only, in seconds since the start.
-fn waits(change: &Change<'_>) -> String {
-    const NAME: &str = "tierfeed_stall_seconds_total";
-    let ranks = change.by("tierfeed_batches_ready", "rank").len().max(1);
-    let share = |rate: f64| rate / float(ranks as u64);
-    let (mut parts, when) = match change.differences_by(NAME, "cause") {
-        Some(_) => (change.rates_by(NAME, "cause"), "now"),
-        None => (change.by(NAME, "cause"), "since the start"),
+fn waits(change: &Change<'_, NodeFigures>) -> String {
+    let ranks = float(change.now.ready.len().max(1) as u64);
+    let causes: BTreeSet<_> = change.now.stalls().map(|(cause, _)| cause).collect();
+    let waited = |it: &NodeFigures, cause: &str| {
+        let of_cause = it.stalls().filter(|(other, _)| *other == cause);
+        Nanoseconds(of_cause.map(|(_, part)| part.0).sum())
     };
-    let is_now = when == "now";
-    parts.retain(|_, part| if is_now { share(*part) >= SHOWN_SHARE } else { *part > 0.0 });
-    let mut parts: Vec<_> = parts.into_iter().collect();
+    let part = |cause| match change.before {
+        Some(_) => change.share(|it| waited(it, cause)).map(|share| share / ranks),
+        None => Some(seconds(waited(change.now, cause))),
+    };
+    let least = if change.before.is_some() { SHOWN_SHARE } else { f64::MIN_POSITIVE };
+    let mut parts: Vec<_> = causes.iter().filter_map(|it| Some((*it, part(it)?))).collect();
+    parts.retain(|(_, part)| *part >= least);
     parts.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-    let word = |part: f64| {
-        if is_now {
-            format!("{} of the time", percent(share(part), 1.0))
-        } else {
-            format!("{part:.2} s")
-        }
+    let word = |(cause, part): &(&str, f64)| match change.before {
+        Some(_) => format!("{cause} {} of the time", percent(*part, 1.0)),
+        None => format!("{cause} {part:.2} s"),
     };
-    let words: Vec<_> =
-        parts.iter().map(|(cause, part)| format!("{cause} {}", word(*part))).collect();
-    if words.is_empty() {
-        return format!("waiting {when}: for nothing");
-    }
-    format!("waiting {when}: {}", words.join(", "))
+    let words: Vec<_> = parts.iter().map(word).collect();
+    let when = if change.before.is_some() { "now" } else { "since the start" };
+    let words = if words.is_empty() { "for nothing".to_owned() } else { words.join(", ") };
+    format!("waiting {when}: {words}")
 }
 
 fn unknown() -> String {
@@ -335,15 +303,6 @@ fn unknown() -> String {
 
 fn number(value: Option<f64>) -> String {
     value.map_or_else(unknown, |value| format!("{value:.1}"))
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "sizes are not negative, and are shown to two decimals"
-)]
-fn size(bytes: f64) -> String {
-    Bytes(bytes.max(0.0) as u64).to_string()
 }
 
 #[expect(

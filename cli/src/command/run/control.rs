@@ -179,7 +179,7 @@ impl OwnManager {
         token: Option<&Token>,
     ) -> Result<Self, Failure> {
         let (stop, shutdown) = shutdown::channel();
-        let metrics = metrics::Server::start(&run_dir.manager_metrics_socket(), None, None).await?;
+        let metrics = metrics::Server::start(&run_dir.manager_metrics_socket(), None).await?;
         let manager = Manager::start(settings, listener, shutdown).with_metrics(metrics);
         let manager = match token {
             Some(token) => manager.with_peer_secret(token),

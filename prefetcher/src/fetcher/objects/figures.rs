@@ -1,9 +1,10 @@
 //! The figures of the requests of a fetcher since its start.
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ObjectFigures {
     /// All requests that were sent: first ones, retries and hedges.
     pub requests: u64,
@@ -14,6 +15,7 @@ pub struct ObjectFigures {
     /// Samples that were read by several requests for parts.
     pub split: u64,
     /// Bytes that were received in vain: another request delivered them first, or they are requested again.
+    #[serde(rename = "discarded_bytes")]
     pub discarded: Bytes,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use prometheus_client::registry::Unit;
+use prometheus_client::metrics::MetricType::{Counter, Gauge};
 use tierfeed_core::{
     fleet::{
         Fleet, Node, Notice, Progress, State,
@@ -10,11 +10,11 @@ use tierfeed_core::{
     },
     id::{Epoch, NodeId},
     order::Spec,
-    units::{Bytes, Nanoseconds},
+    units::Nanoseconds,
 };
 
-use super::{Families, Family, FamilyKind, Labels, Value, seconds, view::count};
-use crate::observe::observed::ObservedEntry;
+use super::{Families, Value, labelled, one};
+use crate::observe::observed::{LinkEntry, ObservedEntry};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ManagerCounters {
@@ -48,171 +48,114 @@ impl ManagerCounters {
 
     #[must_use]
     pub fn families(&self, job: &str, fleet: &Fleet) -> Families {
-        let groups = [
-            about(job, fleet),
-            self.counted(),
-            nodes(fleet),
-            told(fleet),
-            by_node(fleet),
-            by_peer(fleet),
-        ];
-        Families(groups.into_iter().flatten().collect())
+        let mut to = Families::default();
+        to.version();
+        to.about(job, fleet.settings().policy.name());
+        self.counted(&mut to);
+        nodes(fleet, &mut to);
+        told(fleet, &mut to);
+        by_node(fleet, &mut to);
+        by_peer(fleet, &mut to);
+        to
     }
 
-    fn counted(&self) -> Vec<Family> {
-        let help = "Messages of agents and users";
-        let mut messages = Family::new("manager_messages", help, None, FamilyKind::Counter);
-        for (kind, count) in &self.messages {
-            messages.add(vec![("kind", (*kind).to_owned())], Value::Count(*count));
-        }
-        vec![
-            messages,
-            count("manager_plans", "Schedules that were given to agents", self.plans),
-            count("manager_refused", "Agents that could not take part", self.refused),
-            count("manager_nodes_lost", "Nodes that fell silent", self.lost),
-            count("manager_nodes_back", "Silent nodes that came back", self.back),
-        ]
+    fn counted(&self, to: &mut Families) {
+        let messages = self.messages.iter().map(|(kind, count)| labelled([("kind", kind)], count));
+        to.add(Counter, "manager_messages", "Messages of agents and users", messages);
+        let help = "Schedules that were given to agents";
+        to.add(Counter, "manager_plans", help, one(self.plans));
+        let help = "Agents that could not take part";
+        to.add(Counter, "manager_refused", help, one(self.refused));
+        to.add(Counter, "manager_nodes_lost", "Nodes that fell silent", one(self.lost));
+        let help = "Silent nodes that came back";
+        to.add(Counter, "manager_nodes_back", help, one(self.back));
     }
 }
 
-fn about(job: &str, fleet: &Fleet) -> Vec<Family> {
-    let mut build = Family::new("build", "The version of tierfeed", None, FamilyKind::Info);
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    build.add(vec![("version", version)], Value::Present);
-    let mut about = Family::new("job", "The job and its rule of retention", None, FamilyKind::Info);
-    let policy = fleet.settings().policy.name().to_owned();
-    about.add(vec![("job", job.to_owned()), ("policy", policy)], Value::Present);
-    vec![build, about]
-}
-
-fn nodes(fleet: &Fleet) -> Vec<Family> {
-    let gauge = |name, help| Family::new(name, help, None, FamilyKind::Gauge);
-    let mut nodes = gauge("manager_nodes", "Nodes that joined, by how they stand");
-    for state in State::ALL {
-        let count = fleet.nodes().filter(|(_, node)| node.state == state).count();
-        nodes.add(vec![("state", state.name().to_owned())], Value::Count(count as u64));
-    }
-    let mut world = gauge("manager_nodes_wanted", "Nodes of the job");
-    world.add(Labels::new(), Value::Count(fleet.settings().order.world.nodes.into()));
-    let mut epoch = gauge("manager_epoch", "The epoch of the node that is farthest behind");
+fn nodes(fleet: &Fleet, to: &mut Families) {
     let order = &fleet.settings().order;
+    let states = State::ALL.map(|state| {
+        let count = fleet.nodes().filter(|(_, node)| node.state == state).count();
+        labelled([("state", state.name())], count as u64)
+    });
+    to.add(Gauge, "manager_nodes", "Nodes that joined, by how they stand", states);
+    to.add(Gauge, "manager_nodes_wanted", "Nodes of the job", one(order.world.nodes));
     let epochs = fleet.nodes().map(|(_, node)| epoch_of(order, node.progress.batches));
-    epoch.add(Labels::new(), Value::Count(epochs.min().unwrap_or(order.start.epoch.0).into()));
-    let mut draining = gauge("manager_draining", "1 once the job was asked to end");
-    draining.add(Labels::new(), Value::Count(fleet.is_draining().into()));
-    let mut lent = gauge("manager_lent_chunks", "Chunks of CXL memory that workloads hold");
-    let chunks = fleet.nodes().map(|(_, node)| u64::from(node.lent.lent())).sum();
-    lent.add(Labels::new(), Value::Count(chunks));
-    vec![nodes, world, epoch, draining, lent]
+    let epoch = epochs.min().unwrap_or(order.start.epoch.0);
+    let help = "The epoch of the node that is farthest behind";
+    to.add(Gauge, "manager_epoch", help, one(epoch));
+    let help = "1 once the job was asked to end";
+    to.add(Gauge, "manager_draining", help, one(fleet.is_draining()));
+    let lent: u64 = fleet.nodes().map(|(_, node)| u64::from(node.lent.lent())).sum();
+    let help = "Chunks of CXL memory that workloads hold";
+    to.add(Gauge, "manager_lent_chunks", help, one(lent));
 }
 
 /// Sums over the nodes' last reports: gauges, because a restarted node counts from 0.
-fn told(fleet: &Fleet) -> Vec<Family> {
+fn told(fleet: &Fleet, to: &mut Families) {
     let sum = |of: fn(&Progress) -> u64| {
         let of_node = |(_, node): (_, &Node)| of(&node.progress);
         fleet.nodes().map(of_node).fold(0, u64::saturating_add)
     };
-    let gauge = |name, help, unit, value| {
-        let mut family = Family::new(name, help, unit, FamilyKind::Gauge);
-        family.add(Labels::new(), value);
-        family
-    };
-    let count = |name, help, value| gauge(name, help, None, Value::Count(value));
-    let bytes =
-        |name, help, Bytes(value)| gauge(name, help, Some(Unit::Bytes), Value::Count(value));
-    let stall = Value::Seconds(seconds(Nanoseconds(sum(|it| it.stall.0))));
+    let help = "Batches handed over, as the nodes told last";
+    to.add(Gauge, "job_batches", help, one(sum(|it| it.batches)));
+    to.add(Gauge, "job_samples", "Samples in them", one(sum(|it| it.samples)));
+    to.add(Gauge, "job_handed_over_bytes", "Bytes in them", one(sum(|it| it.handed_over.0)));
+    let help = "Bytes read from the cold store";
+    to.add(Gauge, "job_cold_read_bytes", help, one(sum(|it| it.cold_read.0)));
     let help = "Time for which trainers waited, summed over ranks, as the nodes told last";
-    vec![
-        count("job_batches", "Batches handed over, as the nodes told last", sum(|it| it.batches)),
-        count("job_samples", "Samples in them", sum(|it| it.samples)),
-        bytes("job_handed_over", "Bytes in them", Bytes(sum(|it| it.handed_over.0))),
-        bytes("job_cold_read", "Bytes read from the cold store", Bytes(sum(|it| it.cold_read.0))),
-        gauge("job_stall", help, Some(Unit::Seconds), stall),
-        count("job_faults", "Operations that failed", sum(|it| it.faults)),
-    ]
+    to.add(Gauge, "job_stall_seconds", help, one(Nanoseconds(sum(|it| it.stall.0))));
+    to.add(Gauge, "job_faults", "Operations that failed", one(sum(|it| it.faults)));
 }
 
-fn by_node(fleet: &Fleet) -> Vec<Family> {
-    let label = |id: NodeId| ("node", id.0.to_string());
-    let of_each = |name, help, unit, value: fn(&Node) -> Value| {
-        let mut family = Family::new(name, help, unit, FamilyKind::Gauge);
-        for (id, node) in fleet.nodes() {
-            family.add(vec![label(id)], value(node));
-        }
-        family
+fn by_node(fleet: &Fleet, to: &mut Families) {
+    let mut of_each = |name, help, value: fn(&Node) -> Value| {
+        let series = fleet.nodes().map(|(id, node)| (vec![label("node", id)], value(node)));
+        to.add(Gauge, name, help, series);
     };
-    let bytes = || Some(Unit::Bytes);
+    of_each("node_up", "1 for a node that is alive", |it| (it.state == State::Alive).into());
+    of_each("node_batches", "Batches that its trainers took", |it| it.progress.batches.into());
+    let help = "Time for which its trainers waited, summed over ranks";
+    of_each("node_stall_seconds", help, |it| it.progress.stall.into());
+    let help = "Bytes that it read from the cold store";
+    of_each("node_cold_read_bytes", help, |it| it.progress.cold_read.into());
+    of_each("node_faults", "Operations that failed on it", |it| it.progress.faults.into());
+    let rates = fleet.nodes().flat_map(|(id, node)| {
+        let observed = node.observed.as_ref();
+        let links = observed.map(|it| ObservedEntry::of(it, &node.schedule, &node.offer).links);
+        let rate = move |link: LinkEntry| {
+            Some((vec![label("node", id), ("link", link.name)], link.bytes_per_s?.into()))
+        };
+        links.unwrap_or_default().into_iter().filter_map(rate)
+    });
     let help = "Bytes that a link of the node gave a second while anything ran";
-    let mut rates = Family::new("node_link_rate", help, bytes(), FamilyKind::Gauge);
-    for (id, node) in fleet.nodes() {
-        let Some(observed) = &node.observed else { continue };
-        for link in ObservedEntry::of(observed, &node.schedule, &node.offer).links {
-            let Some(rate) = link.bytes_per_s else { continue };
-            rates.add(vec![label(id), ("link", link.name)], Value::Count(rate));
-        }
-    }
-    vec![
-        of_each("node_up", "1 for a node that is alive", None, |node| {
-            Value::Count((node.state == State::Alive).into())
-        }),
-        of_each("node_batches", "Batches that its trainers took", None, |node| {
-            Value::Count(node.progress.batches)
-        }),
-        of_each(
-            "node_stall",
-            "Time for which its trainers waited, summed over ranks",
-            Some(Unit::Seconds),
-            |node| Value::Seconds(seconds(node.progress.stall)),
-        ),
-        of_each("node_cold_read", "Bytes that it read from the cold store", bytes(), |node| {
-            Value::Count(node.progress.cold_read.0)
-        }),
-        of_each("node_faults", "Operations that failed on it", None, |node| {
-            Value::Count(node.progress.faults)
-        }),
-        rates,
-    ]
+    to.add(Gauge, "node_link_rate_bytes", help, rates);
 }
 
-fn by_peer(fleet: &Fleet) -> Vec<Family> {
-    let of_each = |name, help, unit, value: fn(&PeerLink) -> Option<Value>| {
-        let mut family = Family::new(name, help, unit, FamilyKind::Gauge);
-        for (id, _) in fleet.nodes() {
-            for link in fleet.peer_links(id) {
-                let labels = [("node", id), ("peer", link.peer)];
-                let labels = labels.map(|(name, id)| (name, id.0.to_string()));
-                value(link).into_iter().for_each(|value| family.add(labels.to_vec(), value));
-            }
-        }
-        family
+fn by_peer(fleet: &Fleet, to: &mut Families) {
+    let mut of_each = |name, help, value: fn(&PeerLink) -> Option<Value>| {
+        let links = |(id, _)| fleet.peer_links(id).iter().map(move |link| (id, link));
+        let series = fleet.nodes().flat_map(links).filter_map(|(id, link)| {
+            Some((vec![label("node", id), label("peer", link.peer)], value(link)?))
+        });
+        to.add(Gauge, name, help, series);
     };
-    let bytes = || Some(Unit::Bytes);
-    vec![
-        of_each("node_peer_received", "Bytes that it read from a peer", bytes(), |link| {
-            Some(Value::Count(link.received.0))
-        }),
-        of_each("node_peer_sent", "Bytes that it sent to a peer", bytes(), |link| {
-            Some(Value::Count(link.sent.0))
-        }),
-        of_each("node_peer_rate", "Bytes a second that come from a peer", bytes(), |link| {
-            link.rate.map(|rate| Value::Count(rate.0))
-        }),
-        of_each(
-            "node_peer_failures",
-            "Reads of a peer that failed, late ones included",
-            None,
-            |link| Some(Value::Count(link.failures)),
-        ),
-        of_each(
-            "node_peer_asked",
-            "1 for a peer that is read from, 0 for one that is too slow or fails",
-            None,
-            |link| {
-                let is_asked = link.standing == Standing::Asked;
-                (link.standing != Standing::Gone).then(|| Value::Count(is_asked.into()))
-            },
-        ),
-    ]
+    let help = "Bytes that it read from a peer";
+    of_each("node_peer_received_bytes", help, |link| Some(link.received.into()));
+    of_each("node_peer_sent_bytes", "Bytes that it sent to a peer", |link| Some(link.sent.into()));
+    let help = "Bytes a second that come from a peer";
+    of_each("node_peer_rate_bytes", help, |link| Some(link.rate?.0.into()));
+    let help = "Reads of a peer that failed, late ones included";
+    of_each("node_peer_failures", help, |link| Some(link.failures.into()));
+    let help = "1 for a peer that is read from, 0 for one that is too slow or fails";
+    of_each("node_peer_asked", help, |link| match link.standing {
+        Standing::Gone => None,
+        standing => Some((standing == Standing::Asked).into()),
+    });
+}
+
+fn label(name: &'static str, id: NodeId) -> (&'static str, String) {
+    (name, id.0.to_string())
 }
 
 /// The epoch of a node whose ranks took `batches` batches together.
@@ -236,7 +179,7 @@ pub(super) mod tests {
         order::{FurtherDatasets, Position, Shuffle, World},
         retention::policy,
         session::{Observed, ObservedLink},
-        units::BytesPerSecond,
+        units::{Bytes, BytesPerSecond},
     };
 
     use super::*;

@@ -1,5 +1,5 @@
-//! An HTTP server: `/metrics` on the network for clients with the token, and `/metrics`, `/trace` and the report
-//! so far (`/report.json`, `/report.html`) at a socket in the run directory for its owner.
+//! An HTTP server: `/metrics` on the network for clients with the token, and every [`Page`] at a socket in the
+//! run directory for its owner.
 //!
 //! The socket always exists, the network address only on request. The server is idle unless a client
 //! connects. A connection serves one request and has a deadline.
@@ -26,9 +26,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{CONTENT_TYPE, Families};
+use super::CONTENT_TYPE;
 use crate::{
-    observe::report::Report,
     transport::{
         bounded_tasks::BoundedTasks,
         local_socket::{LocalListener, LocalStream},
@@ -51,15 +50,47 @@ const ASKED_MAX: usize = 16;
 
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// A request to the loop, with the channel for its answer.
-#[derive(Debug)]
-pub enum Request {
-    Families(oneshot::Sender<Families>),
-    /// Asks for the report so far; only an agent has one.
-    Report(oneshot::Sender<Box<Report>>),
+/// What a client asks for. A manager has its metrics only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Page {
+    Metrics,
+    /// The [`NodeFigures`](crate::observe::node_figures::NodeFigures) from which the metrics are made.
+    Figures,
+    Trace,
+    /// The report so far.
+    Report,
+    ReportPage,
 }
 
-pub type Trace = Arc<dyn Fn() -> String + Send + Sync>;
+impl Page {
+    fn at(path: &str) -> Option<Self> {
+        Some(match path {
+            "/metrics" => Self::Metrics,
+            "/figures.json" => Self::Figures,
+            "/trace" => Self::Trace,
+            "/report.json" => Self::Report,
+            "/report.html" => Self::ReportPage,
+            _ => return None,
+        })
+    }
+
+    const fn content_type(self) -> &'static str {
+        match self {
+            Self::Metrics => CONTENT_TYPE,
+            Self::Figures | Self::Trace | Self::Report => "application/json",
+            Self::ReportPage => "text/html; charset=utf-8",
+        }
+    }
+}
+
+/// Writes an answer. The server calls it, so that the loop need not write megabytes of text.
+pub type Text = Box<dyn FnOnce() -> String + Send>;
+
+/// A request to the loop, with the channel for its answer.
+pub struct Request {
+    pub page: Page,
+    pub reply: oneshot::Sender<Text>,
+}
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot serve metrics at {at}: {source}")]
@@ -87,7 +118,7 @@ pub struct Network {
 
 #[derive(Clone)]
 enum Answers {
-    ToOwner { ask: mpsc::Sender<Request>, trace: Option<Trace> },
+    ToOwner { ask: mpsc::Sender<Request> },
     ToNetwork { ask: mpsc::Sender<Request>, token: Token, last: Arc<Mutex<Option<CachedAnswer>>> },
 }
 
@@ -97,13 +128,8 @@ struct CachedAnswer {
 }
 
 impl Server {
-    /// Listens at a socket file, and at `network` if given. `trace` writes the answer to `/trace`; without it
-    /// there is no such page. Must be called within a tokio runtime.
-    pub async fn start(
-        socket: &Path,
-        network: Option<Network>,
-        trace: Option<Trace>,
-    ) -> Result<Self, ServeError> {
+    /// Listens at a socket file, and at `network` if given. Must be called within a tokio runtime.
+    pub async fn start(socket: &Path, network: Option<Network>) -> Result<Self, ServeError> {
         let (ask, asked) = mpsc::channel(ASKED_MAX);
         let mut tasks = JoinSet::new();
         let mut bound = None;
@@ -116,7 +142,7 @@ impl Server {
         }
         let failed = |source| ServeError { at: socket.display().to_string(), source };
         let listener = LocalListener::bind(socket).map_err(failed)?;
-        tasks.spawn(accept(Answers::ToOwner { ask, trace }, Listener::Unix(listener)));
+        tasks.spawn(accept(Answers::ToOwner { ask }, Listener::Unix(listener)));
         Ok(Self { asked, _tasks: tasks, address: bound, socket: socket.to_owned() })
     }
 
@@ -248,24 +274,15 @@ async fn answer(
     answers: Answers,
     request: hyper::Request<Incoming>,
 ) -> Result<Response<String>, Infallible> {
-    let (status, kind, text) = match (request.uri().path(), &answers) {
+    let page = Page::at(request.uri().path());
+    let (status, kind, text) = match (page, &answers) {
         (_, Answers::ToNetwork { token, .. }) if !shows(&request, token) => {
             let help = "show the metrics token of the run: Authorization: Bearer TOKEN\n";
             (StatusCode::UNAUTHORIZED, "text/plain", help.to_owned())
         }
-        ("/metrics", _) => found(CONTENT_TYPE, answers.figures().await),
-        ("/trace", Answers::ToOwner { trace: Some(trace), .. }) => {
-            let trace = Arc::clone(trace);
-            // Writing megabytes of text takes milliseconds, for which the runtime must not block.
-            let text = tokio::task::spawn_blocking(move || trace()).await.unwrap_or_default();
-            (StatusCode::OK, "application/json", text)
-        }
-        ("/report.json", Answers::ToOwner { ask, .. }) => {
-            let json = |report: Box<Report>| serde_json::to_string_pretty(&*report).ok();
-            found("application/json", report_by(ask).await.and_then(json))
-        }
-        ("/report.html", Answers::ToOwner { ask, .. }) => {
-            found("text/html; charset=utf-8", report_by(ask).await.map(|report| report.page()))
+        (Some(page), Answers::ToOwner { ask }) => found(page, ask_for(ask, page).await),
+        (Some(Page::Metrics), Answers::ToNetwork { ask, last, .. }) => {
+            found(Page::Metrics, recent_metrics(ask, last).await)
         }
         _ => (StatusCode::NOT_FOUND, "text/plain", "/metrics\n".to_owned()),
     };
@@ -285,45 +302,33 @@ fn shows(request: &hyper::Request<Incoming>, token: &Token) -> bool {
     text.strip_prefix("Bearer ").is_some_and(|shown| token.matches(shown))
 }
 
-impl Answers {
-    async fn figures(&self) -> Option<String> {
-        match self {
-            Self::ToOwner { ask, .. } => ask_for(ask).await,
-            Self::ToNetwork { ask, last, .. } => {
-                // Locked while the loop answers, so that concurrent clients share the answer.
-                let mut last = last.lock().await;
-                if let Some(written) = last.as_ref().filter(|it| it.at.elapsed() < AGE_MAX) {
-                    return Some(written.text.clone());
-                }
-                let text = ask_for(ask).await?;
-                *last = Some(CachedAnswer { at: Instant::now(), text: text.clone() });
-                Some(text)
-            }
-        }
+/// The last answer if it is recent. Locked while the loop answers, so that concurrent clients share the answer.
+async fn recent_metrics(
+    ask: &mpsc::Sender<Request>,
+    last: &Mutex<Option<CachedAnswer>>,
+) -> Option<String> {
+    let mut last = last.lock().await;
+    if let Some(written) = last.as_ref().filter(|it| it.at.elapsed() < AGE_MAX) {
+        return Some(written.text.clone());
     }
+    let text = ask_for(ask, Page::Metrics).await?;
+    *last = Some(CachedAnswer { at: Instant::now(), text: text.clone() });
+    Some(text)
 }
 
-fn found(kind: &'static str, text: Option<String>) -> (StatusCode, &'static str, String) {
+fn found(page: Page, text: Option<String>) -> (StatusCode, &'static str, String) {
     match text {
-        Some(text) => (StatusCode::OK, kind, text),
+        Some(text) => (StatusCode::OK, page.content_type(), text),
         None => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "ending\n".to_owned()),
     }
 }
 
-async fn report_by(ask: &mpsc::Sender<Request>) -> Option<Box<Report>> {
-    let (reply, report) = oneshot::channel();
-    ask.send(Request::Report(reply)).await.ok()?;
-    report.await.ok()
-}
-
-async fn ask_for(ask: &mpsc::Sender<Request>) -> Option<String> {
-    let (reply, figures) = oneshot::channel();
-    ask.send(Request::Families(reply)).await.ok()?;
-    #[expect(
-        clippy::redundant_closure_for_method_calls,
-        reason = "the type has no short path here"
-    )]
-    figures.await.ok().map(|families| families.text())
+async fn ask_for(ask: &mpsc::Sender<Request>, page: Page) -> Option<String> {
+    let (reply, text) = oneshot::channel();
+    ask.send(Request { page, reply }).await.ok()?;
+    let text = text.await.ok()?;
+    // Writing megabytes of text takes milliseconds, for which the runtime must not block.
+    tokio::task::spawn_blocking(text).await.ok()
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 use std::collections::BTreeSet;
 
 use tierfeed_core::{
-    id::{NodeId, Rank, TierId},
+    id::{NodeId, TierId},
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
     session::{
-        EpochProgress, Evictions, Fault, LookAhead, OnError, Progress, Session, Settings,
+        Busy, EpochProgress, Evictions, Fault, LookAhead, OnError, Progress, Session, Settings,
         StallBreakdown, Windows,
     },
     tier::Kind,
@@ -20,13 +20,7 @@ use tierfeed_prefetcher::{
 };
 
 use super::*;
-use crate::{
-    clock::Elapsed,
-    observe::{
-        footprint::Footprint,
-        pauses::{Arrival, Pauses, TakenEvent},
-    },
-};
+use crate::observe::node_figures::NodeFigures;
 
 fn progress() -> Progress {
     let order = Spec {
@@ -73,8 +67,6 @@ fn progress() -> Progress {
         ..EpochProgress::default()
     };
     progress.epochs = vec![epoch(700, 200, 100), epoch(400, 400, 200)];
-    progress.waits_by_rank.entry(Rank(4)).or_default();
-    progress.evictions = vec![Evictions { policy: 3, resized: 4 }; 2];
     progress
 }
 
@@ -120,21 +112,20 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
         faults: 0,
         abandoned: 0,
     };
-    let progress = progress();
-    let mut pauses = Pauses::default();
-    let pause = |lasted, ran| Elapsed { wall: Nanoseconds(lasted), cpu: Nanoseconds(ran) };
-    for (name, pause) in [("tick", pause(40_000, 30_000)), ("request", pause(3_000_000, 25_000))] {
-        pauses.take(TakenEvent { name, at: Nanoseconds(0), arrival: Arrival::Waiting });
-        pauses.note(pause);
-    }
-    let view = View {
-        progress: &progress,
-        counters: &counters,
-        usage: &Usage { arenas: Bytes(77), tiers: vec![held(8), held(9)] },
-        kinds: &[Kind::CxlMemory, Kind::CxlMemory],
+    let mut pauses = Waits::default();
+    [40_000, 3_000_000].iter().for_each(|lasted| pauses.record(Nanoseconds(*lasted)));
+    let figures = NodeFigures {
+        total: progress().total(),
+        evictions: vec![Evictions { policy: 3, resized: 4 }; 2],
+        waits: [(0, Waits::default())].into(),
+        cold_busy: Busy::default(),
+        tiers_busy: vec![Busy::default(); 2],
+        counters,
+        usage: Usage { arenas: Bytes(77), tiers: vec![held(8), held(9)] },
+        kinds: vec![Kind::CxlMemory, Kind::CxlMemory],
         levels: vec![(Bytes(10), Bytes(5)), (Bytes(20), Bytes(6))],
-        leases: vec![(Rank(4), 2), (Rank(5), 0)],
-        ready: vec![(Rank(4), 3), (Rank(5), 1)],
+        leases: [(0, 2), (1, 0)].into(),
+        ready: [(0, 3), (1, 1)].into(),
         batches_max: 6,
         copyouts: 5,
         requests,
@@ -146,21 +137,25 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
             served: Bytes(250),
         }),
         cold_window: 12,
-        pauses: &pauses,
-        memory: &Footprint {
-            job_bytes: 70,
-            own_bytes: 8,
-            budget_bytes: 90,
-            ..Footprint::default()
-        },
-        job: "resnet",
-        policy: "gap",
+        pauses,
+        ran_max: Nanoseconds(30_000),
+        job_memory: Bytes(70),
+        own_memory: Bytes(8),
+        memory_budget: Bytes(90),
+        job: "resnet".to_owned(),
+        policy: "gap".to_owned(),
         wasted: Bytes(9),
-        first_rank: Rank(4),
         source: "file".to_owned(),
-        backend: "threads",
+        backend: "threads".to_owned(),
+        ..NodeFigures::default()
     };
-    view.families().text()
+    let text = serde_json::to_string(&figures).unwrap();
+    assert_eq!(
+        serde_json::from_str::<NodeFigures>(&text).unwrap(),
+        figures,
+        "as the live view reads"
+    );
+    of_agent(&figures).text()
 }
 
 /// The names of all metrics in a text, as Prometheus sees them.

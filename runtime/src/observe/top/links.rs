@@ -1,8 +1,11 @@
 //! The sources from which the nodes of a job read, the busiest first: cold store, tiers, other nodes.
 
-use tierfeed_core::fleet::members::{PeerLink, Standing};
+use tierfeed_core::{
+    fleet::members::{PeerLink, Standing},
+    units::Bytes,
+};
 
-use super::{Between, bytes_rate, size, table::Table, unknown};
+use super::{bytes_rate, change::Change, table::Table, unknown};
 use crate::observe::status::NodeStatus;
 
 const LINKS_MAX: usize = 16;
@@ -10,12 +13,12 @@ const LINKS_MAX: usize = 16;
 struct Link {
     name: String,
     rate: Option<f64>,
-    in_flight: Option<u64>,
+    in_flight: Option<Bytes>,
     failures: Option<u64>,
 }
 
 /// Empty for a job whose nodes do not read from each other.
-pub(super) fn lines(nodes: &[Between<'_>]) -> Vec<String> {
+pub(super) fn lines(nodes: &[Change<'_, NodeStatus>]) -> Vec<String> {
     if nodes.iter().all(|node| node.now.peers.is_empty()) {
         return Vec::new();
     }
@@ -27,7 +30,7 @@ pub(super) fn lines(nodes: &[Between<'_>]) -> Vec<String> {
         table.row([
             name.clone(),
             bytes_rate(*rate),
-            in_flight.map_or_else(unknown, |bytes| size(super::float(bytes))),
+            in_flight.map_or_else(unknown, |bytes| bytes.to_string()),
             failures.map_or_else(unknown, |count| count.to_string()),
         ]);
     }
@@ -37,7 +40,7 @@ pub(super) fn lines(nodes: &[Between<'_>]) -> Vec<String> {
     shown
 }
 
-fn of_node(node: &Between<'_>) -> Vec<Link> {
+fn of_node(node: &Change<'_, NodeStatus>) -> Vec<Link> {
     let name = |from: &str| format!("node {} from {from}", node.now.node);
     let plain = |from: &str, rate| Link { name: name(from), rate, in_flight: None, failures: None };
     let cold = plain("cold-store", node.rate(|it| it.cold_read_bytes));
@@ -56,7 +59,7 @@ fn of_node(node: &Between<'_>) -> Vec<Link> {
         Link {
             name: name(&of_peer(peer)),
             rate: node.rate(received),
-            in_flight: Some(peer.in_flight.0),
+            in_flight: Some(peer.in_flight),
             failures: Some(peer.failures),
         }
     });

@@ -5,8 +5,10 @@ use tierfeed_core::{
         schedule::Role,
     },
     id::NodeId,
+    session::{Busy, EpochProgress, StallBreakdown},
     tier::Kind,
 };
+use tierfeed_prefetcher::plane::Usage;
 
 use super::*;
 use crate::observe::status::TierStatus;
@@ -44,42 +46,62 @@ fn status(node: NodeStatus) -> JobStatus {
     JobStatus { job, nodes, draining, batches, joined: vec![node] }
 }
 
-/// An agent of two ranks that took `steps` batches each and waited `waited` seconds.
-fn agent(steps: u64, waited: f64, cold: u64) -> Scrape {
-    let text = format!(
-        "tierfeed_build_info{{version=\"0\"}} 1\n\
-         tierfeed_io_backend_info{{backend=\"io_uring\"}} 1\n\
-         tierfeed_job_info{{job=\"resnet50\",policy=\"gap\"}} 1\n\
-         tierfeed_batch_wait_seconds_sum{{rank=\"0\"}} {waited}\n\
-         tierfeed_batch_wait_seconds_count{{rank=\"0\"}} {steps}\n\
-         tierfeed_batch_wait_seconds_sum{{rank=\"1\"}} 0\n\
-         tierfeed_batch_wait_seconds_count{{rank=\"1\"}} {steps}\n\
-         tierfeed_stall_seconds_total{{cause=\"cold-store\"}} {waited}\n\
-         tierfeed_stall_seconds_total{{cause=\"keep\"}} 0.5\n\
-         tierfeed_batches_ready{{rank=\"0\"}} 4\n\
-         tierfeed_batches_ready{{rank=\"1\"}} 6\n\
-         tierfeed_leases_active{{rank=\"0\"}} 1\n\
-         tierfeed_leases_active{{rank=\"1\"}} 2\n\
-         tierfeed_read_bytes_total{{tier=\"cold\",source=\"file\"}} {cold}\n\
-         tierfeed_read_bytes_total{{tier=\"main-memory\",source=\"cache\"}} 5000000\n\
-         tierfeed_demoted_bytes_total{{from=\"staging\",to=\"main-memory\"}} 0\n\
-         tierfeed_tier_capacity_bytes{{tier=\"main-memory\"}} 2097152\n\
-         tierfeed_tier_used_bytes{{tier=\"main-memory\"}} 1048576\n\
-         tierfeed_io_inflight{{tier=\"cold\"}} 16\n\
-         tierfeed_io_inflight{{tier=\"main-memory\"}} 2\n\
-         tierfeed_memory_held_bytes{{of=\"job\"}} 3145728\n\
-         tierfeed_memory_held_bytes{{of=\"agent\"}} 2097152\n\
-         tierfeed_memory_budget_bytes 4194304\n\
-         tierfeed_staging_held_bytes 1048576\n\
-         tierfeed_prefetch_late_total 7\n\
-         tierfeed_sample_faults_total 1\n\
-         tierfeed_tier_faults_total 2\n\
-         # EOF\n"
-    );
-    Scrape::parse(&text).unwrap()
+fn busy(running: u32) -> Busy {
+    let mut busy = Busy::default();
+    (0..running).for_each(|_| busy.begun(Nanoseconds(0)));
+    busy
 }
 
-fn look(second: u64, status: Option<JobStatus>, agent: Option<Scrape>) -> Snapshot {
+/// Waits for `steps` batches, of which the last took `waited` seconds.
+fn waits(steps: u64, waited: f64) -> Waits {
+    let mut waits = Waits::default();
+    (1..steps).for_each(|_| waits.record(Nanoseconds(0)));
+    waits.record(nanoseconds(waited));
+    waits
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few seconds")]
+fn nanoseconds(seconds: f64) -> Nanoseconds {
+    Nanoseconds((seconds * 1e9).round() as u64)
+}
+
+/// An agent of two ranks that took `steps` batches each and waited `waited` seconds.
+fn agent(steps: u64, waited: f64, cold: u64) -> NodeFigures {
+    let causes = StallBreakdown {
+        cold: nanoseconds(waited),
+        keep: nanoseconds(0.5),
+        ..StallBreakdown::none(1)
+    };
+    NodeFigures {
+        job: "resnet50".to_owned(),
+        policy: "gap".to_owned(),
+        backend: "io_uring".to_owned(),
+        total: EpochProgress {
+            demand: Bytes(steps),
+            cold: Bytes(cold),
+            from_tier: vec![Bytes(5_000_000)],
+            late: 7,
+            causes,
+            ..EpochProgress::default()
+        },
+        fault_count: 1,
+        tier_faults: 2,
+        waits: [(0, waits(steps, waited)), (1, waits(steps, 0.0))].into(),
+        ready: [(0, 4), (1, 6)].into(),
+        leases: [(0, 1), (1, 2)].into(),
+        kinds: vec![Kind::MainMemory],
+        levels: vec![(Bytes::mib(2), Bytes::mib(1))],
+        tiers_busy: vec![busy(2)],
+        cold_busy: busy(16),
+        usage: Usage { arenas: Bytes::mib(1), tiers: Vec::new() },
+        job_memory: Bytes::mib(3),
+        own_memory: Bytes::mib(2),
+        memory_budget: Bytes::mib(4),
+        ..NodeFigures::default()
+    }
+}
+
+fn look(second: u64, status: Option<JobStatus>, agent: Option<NodeFigures>) -> Snapshot {
     Snapshot { at: Nanoseconds(second * SECOND.0), status, agent }
 }
 
@@ -163,12 +185,12 @@ fn a_node_without_an_agent_and_an_agent_without_a_manager_are_shown() {
 
 #[test]
 fn an_agent_that_tells_nothing_makes_no_line_panic_and_many_ranks_no_endless_screen() {
-    let before = look(1, None, Some(Scrape::default()));
-    let now = look(1, None, Some(Scrape::default()));
+    let before = look(1, None, Some(NodeFigures::default()));
+    let now = look(1, None, Some(NodeFigures::default()));
     assert!(!frame(Some(&before), &now).is_empty());
-    let ranks = (0..100).map(|rank| format!("tierfeed_batches_ready{{rank=\"{rank}\"}} 1"));
-    let text = ranks.collect::<Vec<_>>().join("\n");
-    let lines = frame(None, &look(1, None, Some(Scrape::parse(&text).unwrap())));
+    let ready = (0..100).map(|rank| (rank, 1)).collect();
+    let many = NodeFigures { ready, ..NodeFigures::default() };
+    let lines = frame(None, &look(1, None, Some(many)));
     assert!(lines.iter().any(|line| line == "and 84 more ranks"), "{lines:#?}");
     assert!(lines.iter().position(|line| line.starts_with("10 ")).unwrap() > 10, "{lines:#?}");
 }
@@ -185,24 +207,26 @@ fn of_many_nodes_the_first_get_a_line() {
 
 #[test]
 fn requests_to_a_bucket_get_a_line_of_their_own() {
-    let text = "tierfeed_object_requests_total 9\ntierfeed_object_hedges_total 2\n";
-    let lines = frame(None, &look(1, None, Some(Scrape::parse(text).unwrap())));
+    let requests = Some(ObjectFigures { requests: 9, hedges: 2, ..ObjectFigures::default() });
+    let lines = frame(None, &look(1, None, Some(NodeFigures { requests, ..agent(1, 0.0, 0) })));
     assert_eq!(lines.last().unwrap(), "requests: 9, 0 repeated, 2 hedged, 0 of these in time");
 }
 
 #[test]
 fn transform_workers_get_a_line_with_their_rate_and_how_they_ended() {
     let agent = |stored: u64, prepared: u64, work: f64| {
-        let text = format!(
-            "tierfeed_transform_workers 2\n\
-             tierfeed_transformed_samples_total{{form=\"stored\"}} {stored}\n\
-             tierfeed_transformed_samples_total{{form=\"prepared\"}} {prepared}\n\
-             tierfeed_transform_failures_total{{form=\"stored\"}} 4\n\
-             tierfeed_transform_work_seconds_total{{form=\"stored\"}} {work}\n\
-             tierfeed_transform_workers_ended_total{{reason=\"crashed\"}} 3\n\
-             tierfeed_transform_workers_ended_total{{reason=\"timed-out\"}} 1\n"
-        );
-        Some(Scrape::parse(&text).unwrap())
+        let count = |samples, failed, seconds| TransformCount {
+            samples,
+            failed,
+            time: nanoseconds(seconds),
+            ..TransformCount::default()
+        };
+        let transforms = [count(stored, 4, work), count(prepared, 0, 0.0)];
+        Some(NodeFigures {
+            total: EpochProgress { transforms, ..EpochProgress::default() },
+            transforms: Some(Counts { working: 2, crashed: 3, timed_out: 1, ..Counts::default() }),
+            ..NodeFigures::default()
+        })
     };
     let (before, now) = (look(0, None, agent(100, 0, 1.0)), look(2, None, agent(500, 400, 4.0)));
     let line = frame(Some(&before), &now).into_iter().find(|it| it.starts_with("transforms"));
@@ -213,7 +237,7 @@ fn transform_workers_get_a_line_with_their_rate_and_how_they_ended() {
     );
     let first = frame(None, &now).into_iter().find(|it| it.starts_with("transforms")).unwrap();
     assert!(first.contains(" - samples/s by 2 workers on - cores"), "{first}");
-    let without = frame(None, &look(0, None, Some(Scrape::default())));
+    let without = frame(None, &look(0, None, Some(NodeFigures::default())));
     assert!(!without.iter().any(|it| it.starts_with("transforms")));
 }
 

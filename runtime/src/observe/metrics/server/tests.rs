@@ -27,7 +27,7 @@ async fn served() -> Served {
     let token = Token::generate().unwrap();
     let network = Network { address: "127.0.0.1:0".to_owned(), token: token.clone() };
     let socket = folder.path().join("socket");
-    let mut server = Server::start(&socket, Some(network), None).await.unwrap();
+    let mut server = Server::start(&socket, Some(network)).await.unwrap();
     let (address, asked) = (server.address().unwrap(), Arc::new(AtomicUsize::new(0)));
     let (counted, mut tasks) = (Arc::clone(&asked), JoinSet::new());
     tasks.spawn(async move {
@@ -39,11 +39,13 @@ async fn served() -> Served {
     Served { address, token, asked, _tasks: tasks, _folder: folder }
 }
 
-/// Answers as a manager does: it has figures, and no report.
-fn answer_metrics(ask: Request) {
-    if let Request::Families(ask) = ask {
-        drop(ask.send(Families(Vec::new())));
-    }
+/// Answers with metrics, and with a trace that is longer than what the system buffers.
+fn answer_metrics(Request { page, reply }: Request) {
+    let text = match page {
+        Page::Trace => "x".repeat(8 << 20),
+        _ => "metrics".to_owned(),
+    };
+    drop(reply.send(Box::new(|| text)));
 }
 
 impl Served {
@@ -112,7 +114,7 @@ async fn peers_that_never_read_hold_up_nobody() {
 fn peers_that_send_descriptors_hold_up_nobody() {
     let (folder, runtime) = (tempfile::tempdir().unwrap(), local_socket::runtime());
     let path = folder.path().join("socket");
-    let mut server = runtime.block_on(Server::start(&path, None, None)).unwrap();
+    let mut server = runtime.block_on(Server::start(&path, None)).unwrap();
     runtime.spawn(async move {
         while let Some(ask) = server.next().await {
             answer_metrics(ask);
@@ -130,13 +132,11 @@ fn peers_that_send_descriptors_hold_up_nobody() {
     runtime.shutdown_background();
 }
 
-/// The answers are longer than what the system buffers for them.
 #[tokio::test]
 async fn peers_that_ask_and_never_read_hold_up_nobody_and_are_let_go() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    let long: Trace = Arc::new(|| "x".repeat(8 << 20));
-    let mut server = Server::start(&path, None, Some(long)).await.unwrap();
+    let mut server = Server::start(&path, None).await.unwrap();
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         while let Some(ask) = server.next().await {
