@@ -388,13 +388,7 @@ impl Agent {
         if !std::mem::take(&mut self.is_report_due) {
             return;
         }
-        let progress = outcome::summary(
-            self.session.progress(),
-            self.limits.rooms(),
-            self.began,
-            self.cold.page_cache_figures(),
-            transforms::progress(self.plane.transform_counts(), self.training.span),
-        );
+        let progress = self.progress();
         let observed = Box::new(self.session.observed());
         self.measure_peers(observed.cold.rate());
         // If the queue is full, the next report replaces this one.

@@ -13,3 +13,4 @@ pub mod report;
 pub mod schedule;
 pub mod status;
 pub mod top;
+pub mod total;

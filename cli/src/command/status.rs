@@ -9,7 +9,7 @@ use tierfeed_resource_gatherer::available::{DiskSpace, NodeFree};
 use tierfeed_runtime::{
     observe::{
         observed::ObservedEntry,
-        status::{AvailableStatus, JobStatus, peer_line},
+        status::{AvailableStatus, JobStatus, TierStatus, peer_line},
     },
     rpc::{
         call::Remedy,
@@ -128,9 +128,9 @@ fn table(status: &JobStatus) -> String {
             node.faults,
             node.lent_chunks,
         ));
-        for tier in &node.tiers {
+        for TierStatus { tier, read_bytes } in &node.tiers {
             let mark = if tier.emulated { " (emulated)" } else { "" };
-            let (budget, read) = (Bytes(tier.budget_bytes), Bytes(tier.read_bytes));
+            let (budget, read) = (Bytes(tier.budget_bytes), Bytes(*read_bytes));
             let name = tier.name.name();
             line(format!("  {name:<14}budget {budget}, read {read}{mark}"));
         }

@@ -77,7 +77,11 @@ pub enum Device {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteRates {
+    /// The rate of one thread.
+    #[serde(rename = "one_bytes_per_s")]
     pub one: BytesPerSecond,
+    /// The rate of two threads together.
+    #[serde(rename = "two_bytes_per_s")]
     pub two: BytesPerSecond,
 }
 

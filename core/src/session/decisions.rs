@@ -11,7 +11,7 @@ use super::entry::EntryRef;
 use crate::id::{SampleId, TierId};
 
 /// A digest of the decisions of each epoch.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Decisions(Vec<u64>);
 
 impl Decisions {

@@ -73,54 +73,12 @@ impl EpochProgress {
         }
     }
 
-    /// Adds the figures of another epoch.
-    fn add(&mut self, other: &Self) {
-        for (sum, part) in [
-            (&mut self.batches, other.batches),
-            (&mut self.samples, other.samples),
-            (&mut self.skipped, other.skipped),
-            (&mut self.self_read_batches, other.self_read_batches),
-            (&mut self.self_read_samples, other.self_read_samples),
-            (&mut self.self_read.0, other.self_read.0),
-            (&mut self.demand.0, other.demand.0),
-            (&mut self.cold.0, other.cold.0),
-            (&mut self.ahead.0, other.ahead.0),
-            (&mut self.received.0, other.received.0),
-            (&mut self.received_samples, other.received_samples),
-            (&mut self.unreceived, other.unreceived),
-            (&mut self.misses, other.misses),
-            (&mut self.in_place.0, other.in_place.0),
-            (&mut self.in_place_samples, other.in_place_samples),
-            (&mut self.ready.0, other.ready.0),
-            (&mut self.late, other.late),
-            (&mut self.stall.0, other.stall.0),
-        ] {
-            *sum = sum.saturating_add(part);
-        }
-        let bytes = |sum: &mut Bytes, part: &Bytes| sum.0 = sum.0.saturating_add(part.0);
-        add_each(&mut self.from_tier, &other.from_tier, bytes);
-        add_each(&mut self.written, &other.written, bytes);
-        add_each(&mut self.hits, &other.hits, |sum, part| *sum += part);
-        self.transforms.iter_mut().zip(&other.transforms).for_each(|(sum, it)| sum.add(it));
-        self.causes.add(&other.causes);
-        for (rank, refused) in &other.refused {
-            let sum = self.refused.entry(*rank).or_default();
-            sum.batches += refused.batches;
-            sum.waited.0 = sum.waited.0.saturating_add(refused.waited.0);
-        }
-    }
-
     /// Batches that no trainer got: the agent refused them because of a sample, and they were not read
     /// directly either.
     #[must_use]
     pub fn refused_batches(&self) -> u64 {
         self.refused.values().map(|refused| refused.batches).sum()
     }
-}
-
-fn add_each<T: Clone + Default>(sums: &mut Vec<T>, parts: &[T], add: impl Fn(&mut T, &T)) {
-    sums.resize(sums.len().max(parts.len()), T::default());
-    sums.iter_mut().zip(parts).for_each(|(sum, part)| add(sum, part));
 }
 
 /// Batches of a rank that were refused because of a sample. Training ends with them, unless a [`Tally`]
@@ -237,7 +195,7 @@ fn record(runs: &mut Vec<Run>, epoch: Epoch, step: Step) {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Progress {
     pub(super) cold: Bytes,
     /// By epoch number. Once trainers have read passes beyond those of the job, one more entry stands for
@@ -303,44 +261,15 @@ impl Progress {
     pub(super) fn new(epochs: u32, tiers: usize, datasets: usize) -> Self {
         let of_job = epochs as usize;
         Self {
-            cold: Bytes(0),
             epochs: vec![EpochProgress::none(tiers); of_job],
-            handed: BTreeMap::new(),
-            faults: Vec::new(),
-            fault_count: 0,
-            tier_faults: 0,
-            waits: Waits::default(),
-            waits_by_rank: BTreeMap::new(),
-            first_stall: Nanoseconds(0),
-            leads: Waits::default(),
-            holds: Waits::default(),
-            decode_threads: BTreeMap::new(),
-            taken: None,
-            in_vain: Bytes(0),
-            look_ahead_room: BTreeMap::new(),
-            generations: BTreeMap::new(),
             decisions: Decisions::new(epochs),
             evictions: vec![Evictions::default(); tiers],
-            refusals: Refusals::default(),
             datasets: vec![DatasetProgress::default(); datasets],
-            cold_busy: Busy::default(),
-            peers_busy: Busy::default(),
-            threads: None,
-            transforms_busy: Busy::default(),
-            transform_times: TransformTimes::default(),
             tiers_busy: vec![Busy::default(); tiers],
-            told_until: BTreeMap::new(),
             of_job,
             tiers,
+            ..Self::default()
         }
-    }
-
-    /// The sums over all epochs.
-    #[must_use]
-    pub fn total(&self) -> EpochProgress {
-        let mut total = EpochProgress::none(self.tiers);
-        self.epochs.iter().for_each(|epoch| total.add(epoch));
-        total
     }
 
     pub fn epochs_of_job(&self) -> impl Iterator<Item = &EpochProgress> {

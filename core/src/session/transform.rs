@@ -75,14 +75,6 @@ pub struct TransformCount {
 }
 
 impl TransformCount {
-    pub(super) fn add(&mut self, other: &Self) {
-        self.samples += other.samples;
-        self.failed += other.failed;
-        self.read.0 = self.read.0.saturating_add(other.read.0);
-        self.made.0 = self.made.0.saturating_add(other.made.0);
-        self.time.0 = self.time.0.saturating_add(other.time.0);
-    }
-
     /// `None` before the first.
     #[must_use]
     pub fn mean(&self) -> Option<Nanoseconds> {

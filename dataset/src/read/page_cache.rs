@@ -13,7 +13,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
 use tierfeed_core::{id::SampleId, units::Bytes};
 
 /// The free memory that serves as page cache for the files of a dataset.
@@ -37,7 +36,7 @@ pub enum Leave {
 }
 
 /// The contents of the page cache for a dataset, and what it served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PageCacheFigures {
     pub limit: Bytes,
     /// Bytes of the samples that reads left and that were not found missing since.

@@ -17,7 +17,7 @@ use crate::{
     tier::{Medium, WriteMode},
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
     /// Number of operations that succeeded.
     pub operations: u64,
@@ -26,7 +26,7 @@ pub struct Traffic {
     pub failed: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierTraffic {
     pub kind: Kind,
     pub read: Traffic,
@@ -35,7 +35,7 @@ pub struct TierTraffic {
     pub writes_failed: u64,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counters {
     pub source: Traffic,
     /// By tier, fastest first.
@@ -57,37 +57,7 @@ pub struct Moves {
     pub operations: u64,
     pub bytes: Bytes,
     pub failed: Vec<(Fault, u64)>,
-    /// A histogram of durations: a bucket for each of [`DURATION_BOUNDS`] and one for longer ones.
-    pub durations: Vec<u64>,
-    pub duration: Nanoseconds,
-}
-
-impl Moves {
-    /// Whether they went from a tier into staging or into a faster one.
-    #[must_use]
-    pub fn is_up(&self) -> bool {
-        match (self.from, self.to) {
-            (Endpoint::Tier(_), Endpoint::Staging) => true,
-            (Endpoint::Tier(from), Endpoint::Tier(to)) => to < from,
-            _ => false,
-        }
-    }
-
-    /// Whether they went from staging into a tier, or into a slower one.
-    #[must_use]
-    pub fn is_down(&self) -> bool {
-        let into_tier = matches!(self.to, Endpoint::Tier(_));
-        into_tier && self.from != Endpoint::Cold && !self.is_up()
-    }
-
-    pub fn add(&mut self, other: &Self) {
-        self.operations += other.operations;
-        self.bytes.0 += other.bytes.0;
-        self.failed.extend(&other.failed);
-        let buckets = self.durations.iter_mut().zip(&other.durations);
-        buckets.for_each(|(sum, more)| *sum += more);
-        self.duration.0 += other.duration.0;
-    }
+    pub lasted: Durations,
 }
 
 /// Durations of operations that succeeded, since the start.
@@ -120,7 +90,7 @@ impl DurationCounter {
     }
 }
 
-/// Inclusive upper bounds of the buckets of [`Moves::durations`]: a memory copy takes microseconds, a
+/// Inclusive upper bounds of the buckets of [`Durations`]: a memory copy takes microseconds, a
 /// request to a distant store seconds.
 pub const DURATION_BOUNDS: [Nanoseconds; 19] = [
     Nanoseconds(10_000),
@@ -225,15 +195,13 @@ impl MoveCounters {
         let moves = self.counters.iter().enumerate().map(|(at, counter)| {
             let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
             let failed = FAULTS.into_iter().zip(counter.failed.iter().map(read));
-            let Durations { buckets, sum } = counter.durations.read();
             Moves {
                 from: Self::end(at / ends),
                 to: Self::end(at % ends),
                 operations: read(&counter.operations),
                 bytes: Bytes(read(&counter.bytes)),
                 failed: failed.filter(|(_, count)| *count > 0).collect(),
-                durations: buckets,
-                duration: sum,
+                lasted: counter.durations.read(),
             }
         });
         moves.filter(|moves| moves.operations > 0 || !moves.failed.is_empty()).collect()
@@ -260,7 +228,7 @@ impl MoveCounters {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierUsage {
     pub kind: Kind,
     pub medium: Medium,
@@ -268,7 +236,7 @@ pub struct TierUsage {
     pub bytes: Bytes,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
     pub arenas: Bytes,
     /// By tier, fastest first.
@@ -341,10 +309,10 @@ mod tests {
         assert_eq!((moves[0].from, moves[0].to), (Endpoint::Cold, Endpoint::Staging));
         assert_eq!((moves[0].operations, moves[0].bytes), (2, Bytes(12)));
         assert_eq!(moves[0].failed, [(Fault::Truncated, 1)]);
-        assert_eq!(moves[0].durations[..3], [1, 1, 0]);
-        assert_eq!(moves[0].duration, Nanoseconds(20_001));
+        assert_eq!(moves[0].lasted.buckets[..3], [1, 1, 0]);
+        assert_eq!(moves[0].lasted.sum, Nanoseconds(20_001));
         assert_eq!((moves[1].from, moves[1].to), (tier(0), tier(1)));
-        assert_eq!(moves[1].durations.last(), Some(&1));
+        assert_eq!(moves[1].lasted.buckets.last(), Some(&1));
         assert!(DURATION_BOUNDS.is_sorted());
     }
 }

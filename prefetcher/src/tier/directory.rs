@@ -23,13 +23,12 @@ use nix::{
     },
     unistd::{UnlinkatFlags, unlinkat},
 };
-use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
 
 /// How many names are tried if files with these names exist already.
 const NAMES_TRIED: u32 = 100;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Medium {
     Memory,
     Tmpfs,

@@ -21,8 +21,8 @@ use tierfeed_handoff::Role;
 
 use super::readers::Readers;
 use crate::observe::{
-    footprint::Footprint,
-    report::{ColdStoreEntry, Facts, PageCacheEntry, RanksEntry, Report, StagingEntry, TierEntry},
+    report::{PageCacheEntry, Report, RunFigures, TierEntry},
+    total::total,
 };
 
 const RANKS: u32 = 2;
@@ -309,27 +309,10 @@ impl Run {
         let kinds = [Kind::MainMemory];
         let served = Bytes(self.shape.seed % (u64::from(EPOCHS * SAMPLES) * 2 * SAMPLE.0));
         let page_cache = PageCacheFigures { served, ..PageCacheFigures::default() };
-        let facts = Facts {
-            transform: None,
-            reasons: BTreeMap::new(),
-            job: "generated",
-            node: 0,
-            generation: 0,
+        let progress = self.session.progress();
+        let facts = Report {
             policy: self.shape.policy.name(),
-            order: order(),
-            further: Vec::new(),
-            progress: self.session.progress(),
-            order_digest: None,
-            ranks: RanksEntry::default(),
-            pauses: crate::observe::pauses::PauseEntry::default(),
-            reader_stats: self.readers.reader_stats(),
-            wasted: self.session.wasted(),
-            staged_batches: 4,
-            generations: Vec::new(),
-            look_ahead: LookAhead::Off,
-            cycle: self.session.cycle(),
-            chunk: Bytes(4096),
-            session_tiers: &kinds,
+            wasted_bytes: self.session.wasted().0,
             tiers: vec![TierEntry {
                 name: "main-memory",
                 cache_bytes: 8192,
@@ -337,27 +320,28 @@ impl Run {
                 cache_most_bytes: 8192,
                 ..TierEntry::default()
             }],
-            staging: StagingEntry::default(),
-            cold: BytesPerSecond(2_000_000),
-            cold_store_emulated: true,
-            cold_store: ColdStoreEntry::default(),
-            cold_engine: "chance",
-            cold_reads_at_a_time: 1,
-            peers: Vec::new(),
             // What was read for batches that were dropped meanwhile counts there, too.
-            page_cache: Some(PageCacheEntry::of("auto", Some(page_cache))),
-            requests: None,
-            copyouts: 0,
+            page_cache: Some(PageCacheEntry::of("auto", Some(page_cache), total(progress).cold)),
+            ..Report::default()
+        };
+        Report::of(RunFigures {
+            facts,
+            progress,
+            kinds: &kinds,
+            ranks: RANKS,
+            further: Vec::new(),
+            reader_stats: self.readers.reader_stats(),
+            staged_batches: 4,
+            look_ahead: LookAhead::Off,
+            cycle: self.session.cycle(),
+            chunk: Bytes(4096),
+            cold: BytesPerSecond(2_000_000),
             step_time: None,
             wall: Nanoseconds(self.now),
-            head_start: Nanoseconds(0),
             cold_before: Bytes(0),
             transformed_before: Nanoseconds(0),
             processors: 8,
-            memory: Footprint::default(),
-            scratch: None,
-        };
-        Report::of(facts, |_| String::new())
+        })
     }
 }
 

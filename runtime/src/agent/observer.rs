@@ -21,6 +21,7 @@ use crate::{
         chrome_trace::{self, Process},
         metrics::{self, Network, Page, Request, Server, Target, Text},
         node_figures::NodeFigures,
+        total::total,
     },
     run_dir::RunDir,
 };
@@ -190,11 +191,11 @@ impl Agent {
                 Box::new(move || chrome_trace::write(&recorder.recording(), &process))
             }
             Page::Report => {
-                let report = self.report_so_far();
+                let report = self.report();
                 Box::new(move || json(&report))
             }
             Page::ReportPage => {
-                let report = self.report_so_far();
+                let report = self.report();
                 Box::new(move || report.page())
             }
         };
@@ -208,12 +209,13 @@ impl Agent {
         let of_node = |rank: Rank| rank.0.saturating_sub(first);
         let by_rank = |(rank, count): (Rank, usize)| (of_node(rank), count as u64);
         let waits = progress.waits_by_rank.iter();
+        let (counters, usage) = (self.plane.counters(), self.plane.usage());
         NodeFigures {
             job: self.job.name.clone(),
             policy: self.assignment.policy.name().to_owned(),
             source: source(&self.job),
             backend: self.plane.backend().to_owned(),
-            total: progress.total(),
+            total: total(progress),
             fault_count: progress.fault_count,
             tier_faults: progress.tier_faults,
             refusals: progress.refusals,
@@ -231,8 +233,10 @@ impl Agent {
             tiers_busy: progress.tiers_busy.clone(),
             cold_busy: progress.cold_busy,
             cold_window: session.cold_window() as u64,
-            counters: self.plane.counters(),
-            usage: self.plane.usage(),
+            moves: counters.moves,
+            transform_durations: counters.transform_durations,
+            held: usage.tiers.iter().map(|tier| (tier.kind, tier.bytes)).collect(),
+            staging_held: usage.arenas,
             job_memory: Bytes(self.footprint.job_bytes),
             own_memory: Bytes(self.footprint.own_bytes),
             memory_budget: Bytes(self.footprint.budget_bytes),

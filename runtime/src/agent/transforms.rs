@@ -8,7 +8,7 @@ use tierfeed_core::{
         schedule::{Schedule, TransformSchedule},
     },
     order::Spec,
-    session::LookAhead,
+    session::{EpochProgress, LookAhead},
     units::Nanoseconds,
 };
 use tierfeed_prefetcher::{
@@ -23,23 +23,25 @@ use tierfeed_transform_worker::has_landlock;
 use tierfeed_workload_analyzer::Job;
 
 use super::trainers::TrainingSpan;
-use crate::observe::report::TransformFacts;
+use crate::observe::report::TransformEntry;
 
 /// The niceness of workers: trainers come first where both want a core.
 const NICENESS: u8 = 5;
 
-pub(super) fn facts(
+pub(super) fn entry(
     job: &Job,
     schedule: &Schedule,
     counts: Option<Counts>,
-) -> Option<TransformFacts> {
+    total: &EpochProgress,
+    wall: Nanoseconds,
+) -> Option<TransformEntry> {
     let (transform, scheduled) = job.transform.as_ref().zip(schedule.transform.as_ref())?;
-    Some(TransformFacts {
+    Some(TransformEntry {
         threads: scheduled.threads.get(),
-        cached: scheduled.form,
+        cached: scheduled.form.name(),
         cached_because: scheduled.reason.clone(),
         quick_modes: transform.pipeline.quick_modes(),
-        counts: counts.unwrap_or_default(),
+        ..TransformEntry::of(&counts.unwrap_or_default(), total, wall)
     })
 }
 

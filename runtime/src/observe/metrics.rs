@@ -27,7 +27,7 @@ use tierfeed_core::{
     session::Waits,
     units::{Bytes, Nanoseconds, seconds},
 };
-use tierfeed_prefetcher::plane::DURATION_BOUNDS;
+use tierfeed_prefetcher::plane::{DURATION_BOUNDS, Durations};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -184,6 +184,12 @@ impl From<&Waits> for Value {
             counts[DURATION_BOUNDS.partition_point(|bound| *bound < longest)] += count;
         }
         Self::durations(&counts, waits.sum())
+    }
+}
+
+impl From<&Durations> for Value {
+    fn from(Durations { buckets, sum }: &Durations) -> Self {
+        Self::durations(buckets, *sum)
     }
 }
 

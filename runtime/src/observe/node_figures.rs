@@ -12,7 +12,7 @@ use tierfeed_core::{
 use tierfeed_dataset::read::page_cache::PageCacheFigures;
 use tierfeed_prefetcher::{
     fetcher::ObjectFigures,
-    plane::{Counters, Moves, Usage},
+    plane::{Durations, Moves},
     recorder::Endpoint,
     transforms::Counts,
 };
@@ -55,15 +55,19 @@ pub struct NodeFigures {
     pub cold_busy: Busy,
     /// Reads of the cold store that may be in flight now.
     pub cold_window: u64,
-    pub counters: Counters,
-    pub usage: Usage,
+    pub moves: Vec<Moves>,
+    pub transform_durations: Durations,
+    /// The chunks of tiers and the staging memory of all ranks.
+    pub held: Vec<(Kind, Bytes)>,
+    pub staging_held: Bytes,
     /// Memory of the job, of the agent itself, and the budget of the job.
     pub job_memory: Bytes,
     pub own_memory: Bytes,
     pub memory_budget: Bytes,
     /// The requests to a bucket; `None` if the cold store is files.
     pub requests: Option<ObjectFigures>,
-    /// What the page cache holds and served; `None` if reads leave nothing there.
+    /// What the page cache holds and served, which the live view does not show; `None` if reads leave nothing there.
+    #[serde(skip)]
     pub page_cache: Option<PageCacheFigures>,
     /// What the workers that transform did; `None` without a transform.
     pub transforms: Option<Counts>,
@@ -85,8 +89,8 @@ impl NodeFigures {
 
     /// Bytes that were copied down into tiers of this name.
     pub(super) fn demoted_to(&self, name: &str) -> Bytes {
-        let into = |moves: &&Moves| moves.is_down() && self.end_name(moves.to) == name;
-        Bytes(self.counters.moves.iter().filter(into).map(|moves| moves.bytes.0).sum())
+        let into = |moves: &&Moves| is_down(moves) && self.end_name(moves.to) == name;
+        Bytes(self.moves.iter().filter(into).map(|moves| moves.bytes.0).sum())
     }
 
     pub(super) fn end_name(&self, end: Endpoint) -> &'static str {
@@ -98,4 +102,19 @@ impl NodeFigures {
             }
         }
     }
+}
+
+/// Whether they went from a tier into staging or into a faster one.
+pub(super) fn is_up(moves: &Moves) -> bool {
+    match (moves.from, moves.to) {
+        (Endpoint::Tier(_), Endpoint::Staging) => true,
+        (Endpoint::Tier(from), Endpoint::Tier(to)) => to < from,
+        _ => false,
+    }
+}
+
+/// Whether they went from staging into a tier, or into a slower one.
+pub(super) fn is_down(moves: &Moves) -> bool {
+    let into_tier = matches!(moves.to, Endpoint::Tier(_));
+    into_tier && moves.from != Endpoint::Cold && !is_up(moves)
 }

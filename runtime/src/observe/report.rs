@@ -1,34 +1,32 @@
 //! The report of a run, `report.json`; docs/report.md explains its figures.
 
 mod advice;
-mod cold;
 mod digest;
 mod direct;
 mod expansion;
-mod facts;
 mod job;
 mod page;
 mod page_cache;
 mod peers;
 mod ranks;
+mod run;
 mod scratch;
 mod tier;
 mod transform;
 mod verdict;
 
 pub use advice::Advice;
-pub use cold::ColdStoreEntry;
 pub use digest::{Published, order_digest};
 pub use direct::DirectEntry;
 pub use expansion::ExpansionEntry;
-pub use facts::Facts;
 pub use job::{JobReport, NodeSummary, RankWaits};
 pub use page_cache::PageCacheEntry;
 pub use peers::PeerEntry;
 pub use ranks::RanksEntry;
+pub use run::RunFigures;
 pub use scratch::{HeldBy, ScratchEntry};
-pub use tier::{RankPlacementEntry, StagingEntry, StagingPartEntry, TierEntry, WritersEntry};
-pub use transform::{TransformEntry, TransformFacts};
+pub use tier::{RankPlacementEntry, StagingEntry, StagingPartEntry, TierEntry};
+pub use transform::TransformEntry;
 pub use verdict::{ReaderStats, cause_name, seconds_by_cause};
 
 use std::{
@@ -39,18 +37,18 @@ use std::{
 
 use serde::Serialize;
 use tierfeed_core::{
-    id::{Rank, SampleId},
-    session::{DatasetProgress, Fault, Progress, Waits, assignment::Stages},
+    fleet::schedule::Figures,
+    session::{Waits, assignment::Stages},
     units::{Bytes, seconds},
 };
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
-use super::{footprint::Footprint, pauses::PauseEntry, schedule::GenerationEntry};
+use super::{footprint::Footprint, pauses::PauseEntry, schedule::GenerationEntry, total::total};
 use crate::whole_file;
 
 pub const GENERATIONS_KEPT: usize = 256;
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Report {
     /// A sentence: how many of the used batches the agent served, how long training waited and for what.
     pub verdict: String,
@@ -96,7 +94,7 @@ pub struct Report {
     pub decode_threads: u32,
     /// How threads were divided last; absent unless `prefetch.assignment` is `lobster`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub threads: Option<ThreadsEntry>,
+    pub threads: Option<Stages>,
     /// How long the main thread of a training process was runnable without a processor, waiting for data or
     /// not; the mean over processes, absent if they are not visible.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -146,7 +144,7 @@ pub struct Report {
     /// Whether the cold store was slowed down for an experiment.
     pub cold_store_emulated: bool,
     /// The speed of the cold store, as far as it was known when the run began.
-    pub cold_store: ColdStoreEntry,
+    pub cold_store: Figures,
     /// The engine that read the cold store, and why it was chosen.
     pub cold_engine: String,
     /// The most reads of the cold store in flight, at the end.
@@ -159,7 +157,7 @@ pub struct Report {
     pub transform: Option<TransformEntry>,
     /// The requests to a bucket; absent if the cold store is files.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub object_requests: Option<RequestsEntry>,
+    pub object_requests: Option<ObjectFigures>,
     /// Batches that trainers went on with as copies, because they kept too many.
     pub lease_copyouts: u64,
     pub epochs: Vec<EpochEntry>,
@@ -172,22 +170,8 @@ pub struct Report {
     pub expanded_memory: Option<ExpansionEntry>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct RequestsEntry {
-    /// Requests of every kind, repeated ones included.
-    pub requests: u64,
-    pub retries: u64,
-    /// Requests that were sent because another one was late.
-    pub hedges: u64,
-    /// Hedges that brought the last byte.
-    pub hedges_won: u64,
-    /// Samples that were read by several requests.
-    pub split: u64,
-    pub discarded_bytes: u64,
-}
-
 /// Percentiles of the waits in seconds, at most 1/16 too high.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct BatchWait {
     pub p50: f64,
     pub p99: f64,
@@ -201,43 +185,6 @@ pub struct FaultEntry {
     pub fault: &'static str,
     /// The full message, if it is still known.
     pub reason: Option<String>,
-}
-
-impl FaultEntry {
-    fn all(
-        progress: &Progress,
-        object_name: impl Fn(SampleId) -> String,
-        reasons: &BTreeMap<SampleId, String>,
-    ) -> Vec<Self> {
-        let entry = |&(sample, fault): &(SampleId, Fault)| {
-            let (object, reason) = (object_name(sample), reasons.get(&sample).cloned());
-            Self { sample: sample.0, object, fault: fault.name(), reason }
-        };
-        progress.faults.iter().map(entry).collect()
-    }
-}
-
-/// How threads were divided over the ranks of a node: a thread is an operation in flight.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ThreadsEntry {
-    /// Threads that read the cold store, of all ranks together.
-    pub loading: u32,
-    /// By rank, as Algorithm 1 found them.
-    pub loading_by_rank: Vec<u32>,
-    pub transforming: u32,
-    /// Empty if the job transforms nothing.
-    pub transforming_by_rank: Vec<u32>,
-}
-
-impl ThreadsEntry {
-    fn of(stages: &Stages) -> Self {
-        Self {
-            loading: stages.loading_all,
-            loading_by_rank: stages.loading.clone(),
-            transforming: stages.transforming_all,
-            transforming_by_rank: stages.transforming.clone(),
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -290,74 +237,49 @@ impl BatchWait {
 }
 
 impl Report {
-    /// `object_name` names the object of a sample.
     #[must_use]
-    pub fn of(facts: Facts<'_>, object_name: impl Fn(SampleId) -> String) -> Self {
-        let progress = facts.progress;
-        let epochs: Vec<_> = facts.epochs().collect();
-        let sum = |of: fn(&EpochEntry) -> u64| epochs.iter().map(of).sum::<u64>();
-        let waiting = facts.waiting();
+    pub fn of(run: RunFigures<'_>) -> Self {
+        let progress = run.progress;
+        let total = total(progress);
+        let waiting = run.waiting(&total);
+        let epochs = run.epochs(waiting.readers);
         Self {
-            verdict: waiting.sentence(facts.session_tiers),
-            advice: advice::advise(&facts.run_figures(&waiting, &epochs)),
-            job: facts.job.to_owned(),
-            node: facts.node,
-            generation: facts.generation,
-            ranks: facts.ranks.clone(),
-            policy: facts.policy,
-            used_batches: sum(|epoch| epoch.batches + epoch.self_read_batches),
-            steps: sum(|epoch| epoch.batches),
-            self_read_batches: sum(|epoch| epoch.self_read_batches),
-            self_read_samples: progress.epochs.iter().map(|it| it.self_read_samples).sum(),
-            self_read_bytes: progress.epochs.iter().map(|it| it.self_read.0).sum(),
-            skipped_samples: progress.epochs.iter().map(|it| it.skipped).sum(),
-            readers: facts.reader_stats.readers_max,
-            readers_are_workers: facts.reader_stats.has_workers,
-            samples: progress.epochs.iter().map(|epoch| epoch.samples).sum(),
-            bytes: sum(|epoch| epoch.demand_bytes),
-            head_start_s: seconds(facts.head_start),
-            wall_s: seconds(facts.wall),
+            verdict: waiting.sentence(run.kinds),
+            advice: advice::advise(&run, &total, &waiting, &epochs),
+            used_batches: total.batches + total.self_read_batches,
+            steps: total.batches,
+            samples: total.samples,
+            bytes: total.demand.0,
+            self_read_batches: total.self_read_batches,
+            self_read_samples: total.self_read_samples,
+            self_read_bytes: total.self_read.0,
+            skipped_samples: total.skipped,
+            readers: run.reader_stats.readers_max,
+            readers_are_workers: run.reader_stats.has_workers,
+            wall_s: waiting.wall_s,
             stall_s: waiting.stall_s,
-            stall_for_s: facts.stall_for(&facts.causes(), waiting.readers),
+            stall_for_s: run.stall_for(&total.causes, waiting.readers),
             first_stall_s: waiting.first_s,
             decode_threads: progress.decode_threads_max(),
-            threads: progress.threads.as_ref().map(ThreadsEntry::of),
-            transform: facts.transform_entry(),
+            threads: progress.threads.clone(),
             no_processor_s: waiting.starved_s,
-            tier_hits: facts.by_tier(|epoch, tier| epoch.hits[tier]),
-            tier_read_bytes: facts.by_tier(|epoch, tier| epoch.from_tier[tier].0),
-            direct_samples: progress.epochs.iter().map(|epoch| epoch.in_place_samples).sum(),
-            direct_bytes: progress.epochs.iter().map(|epoch| epoch.in_place.0).sum(),
-            cold_read_bytes: sum(|epoch| epoch.cold_read_bytes),
-            datasets: datasets(&facts.further, progress),
-            peer_read_bytes: sum(|epoch| epoch.peer_read_bytes),
-            peer_missed_samples: progress.epochs.iter().map(|epoch| epoch.unreceived).sum(),
-            wasted_bytes: facts.wasted.0,
-            busy_s: facts.busy(),
-            lower_bound_s: facts.lower_bound(&epochs, &waiting),
+            tier_hits: run.by_tier(&total.hits, |hits| *hits),
+            tier_read_bytes: run.by_tier(&total.from_tier, |bytes| bytes.0),
+            direct_samples: total.in_place_samples,
+            direct_bytes: total.in_place.0,
+            cold_read_bytes: total.cold.0,
+            datasets: run::datasets(&run.further, progress),
+            peer_read_bytes: total.received.0,
+            peer_missed_samples: total.unreceived,
+            busy_s: run.busy(),
+            lower_bound_s: run.lower_bound(&total, &epochs, &waiting),
             batch_wait_s: BatchWait::of(&progress.waits),
-            rank_waits: rank_waits(progress),
-            decisions_digest: format!("{:016x}", facts.progress.decisions()),
-            order_digest: facts.order_digest.map(|digest| format!("{digest:016x}")),
-            generations: facts.generations,
-            faults: FaultEntry::all(progress, object_name, &facts.reasons),
+            rank_waits: progress.waits_by_rank.iter().map(run::rank_waits).collect(),
+            decisions_digest: format!("{:016x}", progress.decisions()),
             fault_count: progress.fault_count,
             tier_fault_count: progress.tier_faults,
-            cold_store_emulated: facts.cold_store_emulated,
-            cold_store: facts.cold_store,
-            cold_engine: facts.cold_engine.to_owned(),
-            cold_reads_at_a_time: facts.cold_reads_at_a_time,
-            page_cache: facts.page_cache.map(|it| it.within(Bytes(sum(|it| it.cold_read_bytes)))),
-            object_requests: facts.requests.map(RequestsEntry::from),
-            lease_copyouts: facts.copyouts,
-            peers: facts.peers,
-            tiers: facts.tiers,
-            staging: facts.staging,
             epochs,
-            loop_pauses: facts.pauses,
-            memory: facts.memory,
-            job_scratch: facts.scratch,
-            expanded_memory: None,
+            ..run.facts
         }
     }
 
@@ -371,7 +293,7 @@ impl Report {
         let mut lines =
             vec![format!("cold store: {}; read depth settled at {at_a_time}", self.cold_engine)];
         lines.extend(self.object_requests.map(|it| {
-            let RequestsEntry { requests, retries, hedges, hedges_won, .. } = it;
+            let ObjectFigures { requests, retries, hedges, hedges_won, .. } = it;
             format!(
                 "requests: {requests}, {retries} repeated, {hedges} hedged, {hedges_won} of these in time"
             )
@@ -402,16 +324,20 @@ impl Report {
 
     /// Writes the report atomically.
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
-        let text = serde_json::to_string_pretty(self);
-        let failed =
-            |error: serde_json::Error| WriteError { path: path.to_owned(), source: error.into() };
-        put(path, &(text.map_err(failed)? + "\n"))
+        put_json(path, self)
     }
 
     /// Writes the report as an HTML page, atomically.
     pub fn write_page(&self, path: &Path) -> Result<(), WriteError> {
         put(path, &self.page())
     }
+}
+
+fn put_json(path: &Path, report: &impl Serialize) -> Result<(), WriteError> {
+    let failed =
+        |error: serde_json::Error| WriteError { path: path.to_owned(), source: error.into() };
+    let text = serde_json::to_string_pretty(report).map_err(failed)?;
+    put(path, &(text + "\n"))
 }
 
 fn put(path: &Path, text: &str) -> Result<(), WriteError> {
@@ -423,39 +349,6 @@ fn put(path: &Path, text: &str) -> Result<(), WriteError> {
 pub struct WriteError {
     pub path: PathBuf,
     pub source: io::Error,
-}
-
-impl From<ObjectFigures> for RequestsEntry {
-    fn from(it: ObjectFigures) -> Self {
-        let ObjectFigures { requests, retries, hedges, hedges_won, split, discarded } = it;
-        Self { requests, retries, hedges, hedges_won, split, discarded_bytes: discarded.0 }
-    }
-}
-
-fn datasets(further: &[&str], progress: &Progress) -> Vec<DatasetEntry> {
-    if further.is_empty() {
-        return Vec::new();
-    }
-    let names = std::iter::once(&"dataset").chain(further);
-    let entry = |(name, it): (&&str, &DatasetProgress)| DatasetEntry {
-        name: (*name).to_owned(),
-        batches: it.batches,
-        demand_bytes: it.demand.0,
-        cold_read_bytes: it.cold.0,
-        waited_s: seconds(it.stall),
-    };
-    names.zip(&progress.datasets).map(entry).collect()
-}
-
-fn rank_waits(progress: &Progress) -> Vec<RankWaits> {
-    let of_rank = |(rank, waits): (&Rank, &Waits)| RankWaits {
-        rank: rank.0,
-        batches: waits.count(),
-        waited_s: seconds(waits.sum()),
-        p99_s: seconds(waits.percentile(99)),
-        max_s: seconds(waits.max()),
-    };
-    progress.waits_by_rank.iter().map(of_rank).collect()
 }
 
 #[cfg(test)]

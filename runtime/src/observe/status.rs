@@ -3,17 +3,18 @@
 use serde::{Deserialize, Serialize};
 use tierfeed_core::{
     fleet::{
-        Fleet, Node, Origin, Progress, State, TransformProgress,
+        Fleet, Node, Progress, State, TransformProgress,
         members::{PeerLink, Standing},
-        schedule::{FoundTier, Role, ScheduledTier},
     },
     id::NodeId,
-    tier::Kind,
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_resource_gatherer::Available;
 
-use super::{observed::ObservedEntry, schedule::ScheduleEntry};
+use super::{
+    observed::ObservedEntry,
+    schedule::{ScheduleEntry, ScheduledTierEntry},
+};
 
 /// The status of a job; `tierfeed status --json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -111,18 +112,9 @@ impl TransformStatus {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierStatus {
-    pub name: Kind,
-    pub budget_bytes: u64,
-    /// Whether its speed is imposed.
-    pub emulated: bool,
+    #[serde(flatten)]
+    pub tier: ScheduledTierEntry,
     pub read_bytes: u64,
-    pub latency_ns: Option<u64>,
-    pub bandwidth_bytes_per_s: Option<u64>,
-    /// As in the report of a run.
-    pub figures_from: String,
-    #[serde(rename = "use")]
-    pub role: Role,
-    pub decision: String,
 }
 
 /// A link to another node as a line of text.
@@ -176,13 +168,13 @@ impl JobStatus {
 impl NodeStatus {
     fn of(id: NodeId, node: &Node, peers: &[PeerLink], reported: Reported<'_>) -> Self {
         let Node { offer, schedule, progress, .. } = node;
-        let observed = node.observed.as_ref();
+        let (observed, entry) = (node.observed.as_ref(), ScheduleEntry::of(schedule, offer));
         Self {
             node: id.0,
             generation: node.generation,
             state: node.state,
-            tiers: schedule.with(offer).map(|of| TierStatus::of(of, progress)).collect(),
-            schedule: ScheduleEntry::of(schedule, offer),
+            tiers: entry.tiers.iter().map(|tier| TierStatus::of(tier, progress)).collect(),
+            schedule: entry,
             observed: observed.map(|it| ObservedEntry::of(it, schedule, offer)),
             peers: peers.to_vec(),
             batches: progress.batches,
@@ -203,19 +195,10 @@ impl NodeStatus {
 }
 
 impl TierStatus {
-    fn of((scheduled, found): (&ScheduledTier, &FoundTier), progress: &Progress) -> Self {
-        let read = progress.tier_read.iter().filter(|(kind, _)| *kind == found.kind);
-        Self {
-            name: found.kind,
-            budget_bytes: found.budget.0,
-            emulated: found.origin == Origin::Emulated,
-            read_bytes: read.fold(0, |sum, (_, bytes)| bytes.0.saturating_add(sum)),
-            latency_ns: found.figures.latency.map(|it| it.0),
-            bandwidth_bytes_per_s: found.figures.bandwidth.map(|it| it.0),
-            figures_from: found.figures.from.clone(),
-            role: scheduled.role,
-            decision: scheduled.reason.clone(),
-        }
+    fn of(tier: &ScheduledTierEntry, progress: &Progress) -> Self {
+        let read = progress.tier_read.iter().filter(|(kind, _)| *kind == tier.name);
+        let read_bytes = read.fold(0, |sum, (_, bytes)| bytes.0.saturating_add(sum));
+        Self { tier: tier.clone(), read_bytes }
     }
 }
 

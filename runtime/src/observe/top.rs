@@ -67,7 +67,7 @@ pub fn frame(before: Option<&Snapshot>, now: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(status) = &now.status {
         let before = before.and_then(|before| before.status.as_ref());
-        lines.push(job(Change { before, now: status, passed }));
+        lines.push(job(&Change { before, now: status, passed }));
         lines.push(String::new());
         let of_nodes = of_nodes(status, before, passed);
         lines.extend(nodes(&of_nodes));
@@ -98,7 +98,7 @@ pub fn frame(before: Option<&Snapshot>, now: &Snapshot) -> Vec<String> {
     lines
 }
 
-fn job(change: Change<'_, JobStatus>) -> String {
+fn job(change: &Change<'_, JobStatus>) -> String {
     let status = change.now;
     let batches = |status: &JobStatus| status.joined.iter().map(|node| node.batches).sum::<u64>();
     let done = batches(status);
@@ -233,7 +233,7 @@ fn sums(change: &Change<'_, NodeFigures>) -> Vec<String> {
         "memory: {} held of {budget} that the job may ({}), {} of it staging; {} beside it of the agent itself",
         it.job_memory,
         percent(float(it.job_memory.0), float(budget.0)),
-        it.usage.arenas,
+        it.staging_held,
         it.own_memory,
     )];
     lines.push(waits(change));

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tierfeed_core::{
-    session::StallBreakdown,
+    session::{EpochProgress, StallBreakdown},
     simulator::{EpochOutcome, Model},
     units::{Bytes, Nanoseconds, seconds, share},
 };
 
-use crate::observe::report::seconds_by_cause;
+use crate::observe::{report::seconds_by_cause, total::add};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
@@ -47,13 +47,8 @@ pub struct Figures {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     steps: u64,
-    samples: u64,
+    read: EpochProgress,
     cold_samples: u64,
-    demand: u64,
-    cold: u64,
-    received: u64,
-    ready: u64,
-    from_tier: Vec<u64>,
     stall: u64,
     causes: StallBreakdown,
     duration: u64,
@@ -72,15 +67,10 @@ impl Sums {
         };
         Self {
             steps: outcome.steps.into(),
-            samples: outcome.read.samples,
             cold_samples: outcome.read.samples.saturating_sub(
                 outcome.read.hits.iter().sum::<u64>() + outcome.read.received_samples,
             ),
-            demand: outcome.read.demand.0,
-            cold: outcome.read.cold.0,
-            received: outcome.read.received.0,
-            ready: outcome.read.ready.0,
-            from_tier: outcome.read.from_tier.iter().map(|bytes| bytes.0).collect(),
+            read: outcome.read.clone(),
             stall: outcome.stall.0,
             causes: outcome.causes.clone(),
             duration: outcome.duration.0,
@@ -114,42 +104,35 @@ impl Sums {
     }
 
     fn add_reads(&mut self, other: &Self) {
-        self.samples = self.samples.saturating_add(other.samples);
+        add(&mut self.read, &other.read);
         self.cold_samples = self.cold_samples.saturating_add(other.cold_samples);
-        self.demand = self.demand.saturating_add(other.demand);
-        self.cold = self.cold.saturating_add(other.cold);
-        self.received = self.received.saturating_add(other.received);
-        self.ready = self.ready.saturating_add(other.ready);
         self.minimal_cold = self.minimal_cold.saturating_add(other.minimal_cold);
-        self.from_tier.resize(self.from_tier.len().max(other.from_tier.len()), 0);
-        for (sum, bytes) in self.from_tier.iter_mut().zip(&other.from_tier) {
-            *sum = sum.saturating_add(*bytes);
-        }
     }
 
     /// `kinds` are the tiers; those of one kind are summed.
     pub(super) fn figures(&self, kinds: &[&'static str]) -> Figures {
         let mut tier_read_bytes: BTreeMap<_, _> = kinds.iter().map(|kind| (*kind, 0)).collect();
-        for (kind, bytes) in kinds.iter().zip(&self.from_tier) {
-            *tier_read_bytes.entry(*kind).or_default() += *bytes;
+        for (kind, bytes) in kinds.iter().zip(&self.read.from_tier) {
+            *tier_read_bytes.entry(*kind).or_default() += bytes.0;
         }
+        let EpochProgress { demand, cold, .. } = self.read;
         Figures {
             steps: self.steps,
-            samples: self.samples,
+            samples: self.read.samples,
             cold_samples: self.cold_samples,
-            demand_bytes: self.demand,
-            cold_read_bytes: self.cold,
-            peer_read_bytes: self.received,
+            demand_bytes: demand.0,
+            cold_read_bytes: cold.0,
+            peer_read_bytes: self.read.received.0,
             tier_read_bytes,
-            hit_ratio: saved(self.cold, self.demand),
-            ready_ratio: share(self.ready, self.demand),
+            hit_ratio: saved(cold.0, demand.0),
+            ready_ratio: share(self.read.ready.0, demand.0),
             stall_s: seconds(Nanoseconds(self.stall)),
             stall_for_s: seconds_by_cause(&self.causes, kinds, 1.0),
             duration_s: seconds(Nanoseconds(self.duration)),
             lower_bound_s: seconds(Nanoseconds(self.lower_bound)),
             minimal_cold_bytes: self.minimal_cold,
-            best_hit_ratio: saved(self.minimal_cold, self.demand),
-            cold_to_minimal: times(self.cold, self.minimal_cold),
+            best_hit_ratio: saved(self.minimal_cold, demand.0),
+            cold_to_minimal: times(cold.0, self.minimal_cold),
             duration_to_lower_bound: times(self.duration, self.lower_bound),
         }
     }

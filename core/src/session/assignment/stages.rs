@@ -20,6 +20,8 @@ use super::{
     lobster::{Costs, lobster, search},
     proportional,
 };
+use serde::Serialize;
+
 use crate::{
     session::Operation,
     throughput::Throughput,
@@ -68,13 +70,19 @@ pub struct Threads {
     pub transforming_max: u32,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How threads are divided over the ranks of a node: a thread is an operation in flight.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stages {
+    #[serde(rename = "loading_by_rank")]
     pub loading: Vec<u32>,
-    /// The sum over all queues may be less.
+    /// Threads that read the cold store, of all ranks together. The sum over all queues may be less.
+    #[serde(rename = "loading")]
     pub loading_all: u32,
+    /// Empty if the job transforms nothing.
+    #[serde(rename = "transforming_by_rank")]
     pub transforming: Vec<u32>,
     /// The sum over all queues may be less.
+    #[serde(rename = "transforming")]
     pub transforming_all: u32,
 }
 

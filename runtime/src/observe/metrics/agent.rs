@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use prometheus_client::metrics::MetricType::{Counter, Gauge, Histogram};
-use tierfeed_core::session::Form;
+use tierfeed_core::session::{Fault, Form};
 use tierfeed_prefetcher::{fetcher::ObjectFigures, plane::Moves, recorder::Endpoint};
 
 use super::{Families, Labels, Value, labelled, one};
-use crate::observe::node_figures::{COLD, NodeFigures};
+use crate::observe::node_figures::{COLD, NodeFigures, is_down, is_up};
 
 #[must_use]
 pub fn of_agent(it: &NodeFigures) -> Families {
@@ -77,43 +77,33 @@ fn reads(it: &NodeFigures, to: &mut Families) {
     let all = [cold].into_iter().chain(received).chain(tiers);
     to.add(Counter, "read_bytes", "Bytes read for batches, by where they lay", all);
     to.add(Counter, "hits", "Samples read from a tier", by_tier(it, it.total.hits.iter().copied()));
-    let (mut errors, mut times) = (Vec::new(), Vec::new());
-    for (tier, moves) in moves_by_source(it) {
-        let kinds = moves.failed.iter();
-        errors.extend(
-            kinds.map(|(fault, count)| labelled([("tier", tier), ("kind", fault.name())], *count)),
-        );
-        let lasted = Value::durations(&moves.durations, moves.duration);
-        times.push(labelled([("tier", tier)], lasted));
-    }
-    to.add(Counter, "read_errors", "Reads that failed", errors);
-    to.add(Histogram, "read_duration_seconds", "How long reading a sample took", times);
-}
-
-/// Reads by source: into staging, and from the cold store also into tiers.
-fn moves_by_source(it: &NodeFigures) -> BTreeMap<&'static str, Moves> {
     let is_read = |moves: &&Moves| moves.to == Endpoint::Staging || moves.from == Endpoint::Cold;
-    let mut reads = BTreeMap::<_, Moves>::new();
-    for moves in it.counters.moves.iter().filter(is_read) {
-        let sum = reads.entry(it.end_name(moves.from));
-        sum.and_modify(|sum| sum.add(moves)).or_insert_with(|| moves.clone());
-    }
-    reads
+    let moves = || it.moves.iter().filter(is_read).map(|moves| (it.end_name(moves.from), moves));
+    let errors = moves().flat_map(|(tier, moves)| {
+        let of_fault = move |(fault, count): &(Fault, u64)| {
+            labelled([("tier", tier), ("kind", fault.name())], *count)
+        };
+        moves.failed.iter().map(of_fault)
+    });
+    to.add(Counter, "read_errors", "Reads that failed", errors);
+    let lasted = moves().map(|(tier, moves)| (tier, &moves.lasted));
+    let help = "How long reading a sample took";
+    to.add(Histogram, "read_duration_seconds", help, by("tier", lasted));
 }
 
 fn moves(it: &NodeFigures, to: &mut Families) {
     let ends = |moves: &Moves, value: Value| {
         labelled([("from", it.end_name(moves.from)), ("to", it.end_name(moves.to))], value)
     };
-    let all = || it.counters.moves.iter();
+    let all = || it.moves.iter();
     let number = |moves| ends(moves, moves.operations.into());
     let len = |moves| ends(moves, moves.bytes.into());
     let help = "Samples copied up, from a tier";
-    to.add(Counter, "promotions", help, all().filter(|it| it.is_up()).map(number));
-    to.add(Counter, "promoted_bytes", "Their bytes", all().filter(|it| it.is_up()).map(len));
+    to.add(Counter, "promotions", help, all().filter(|it| is_up(it)).map(number));
+    to.add(Counter, "promoted_bytes", "Their bytes", all().filter(|it| is_up(it)).map(len));
     let help = "Samples copied down, into a tier";
-    to.add(Counter, "demotions", help, all().filter(|it| it.is_down()).map(number));
-    to.add(Counter, "demoted_bytes", "Their bytes", all().filter(|it| it.is_down()).map(len));
+    to.add(Counter, "demotions", help, all().filter(|it| is_down(it)).map(number));
+    to.add(Counter, "demoted_bytes", "Their bytes", all().filter(|it| is_down(it)).map(len));
     let evicted = it.kinds.iter().zip(&it.evictions).flat_map(|(kind, evicted)| {
         let reasons = [("policy", evicted.policy), ("resized", evicted.resized)];
         reasons.map(|(reason, count)| labelled([("tier", kind.name()), ("reason", reason)], count))
@@ -125,17 +115,17 @@ fn tiers(it: &NodeFigures, to: &mut Families) {
     let (most, now) = it.levels.iter().copied().unzip::<_, _, Vec<_>, Vec<_>>();
     to.add(Gauge, "tier_capacity_bytes", "What a tier may hold", by_tier(it, most));
     to.add(Gauge, "tier_used_bytes", "What a tier holds", by_tier(it, now));
-    let held = it.usage.tiers.iter().map(|tier| (tier.kind.name(), tier.bytes));
+    let held = it.held.iter().map(|(kind, bytes)| (kind.name(), *bytes));
     to.add(Gauge, "tier_held_bytes", "Chunks that a tier takes up", by("tier", held));
 }
 
 fn memory(it: &NodeFigures, to: &mut Families) {
-    to.add(Gauge, "staging_held_bytes", "Staging memory of all ranks", one(it.usage.arenas));
+    to.add(Gauge, "staging_held_bytes", "Staging memory of all ranks", one(it.staging_held));
     let help = "Batches that each rank may have staged";
     to.add(Gauge, "staging_batches_max", help, one(it.batches_max));
     let help = "Memory of the job, RAM disks included, and of the agent";
-    let held = [("job", it.job_memory), ("agent", it.own_memory)];
-    to.add(Gauge, "memory_held_bytes", help, by("of", held));
+    let parts = [("job", it.job_memory), ("agent", it.own_memory)];
+    to.add(Gauge, "memory_held_bytes", help, by("of", parts));
     to.add(Gauge, "memory_budget_bytes", "What the job may hold", one(it.memory_budget));
 }
 
@@ -185,8 +175,7 @@ fn transforms(it: &NodeFigures, to: &mut Families) {
     let worked = forms().map(|(form, it)| (form, it.time));
     let help = "Processor time of workers for samples";
     to.add(Counter, "transform_work_seconds", help, by("form", worked));
-    let lasted = &it.counters.transform_durations;
-    let lasted = Value::durations(&lasted.buckets, lasted.sum);
+    let lasted = &it.transform_durations;
     let help = "The time of a transform, from when it is given out";
     to.add(Histogram, "transform_duration_seconds", help, one(lasted));
     let working = counts.working as u64;

@@ -5,6 +5,7 @@
 //! connects. A connection serves one request and has a deadline.
 
 use std::{
+    collections::BTreeMap,
     convert::Infallible,
     fs, io,
     net::SocketAddr,
@@ -168,13 +169,7 @@ impl Drop for Server {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Target {
     targets: Vec<String>,
-    labels: Labels,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Labels {
-    tierfeed_job: String,
-    tierfeed_node: String,
+    labels: BTreeMap<&'static str, String>,
 }
 
 impl Target {
@@ -199,7 +194,7 @@ impl Target {
         };
         Self {
             targets: vec![format!("{host}:{}", address.port())],
-            labels: Labels { tierfeed_job: job.to_owned(), tierfeed_node: node },
+            labels: [("tierfeed_job", job.to_owned()), ("tierfeed_node", node)].into(),
         }
     }
 

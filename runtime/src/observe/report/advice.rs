@@ -1,10 +1,9 @@
 //! Changes that would have shortened the waits of the trainers, derived from the run's own measurements.
 //!
 //! Each figure follows from the bytes that were read, from how long links were busy with them, and from how
-//! long the trainers computed. Before advice is printed, [`check`] compares its premise with these figures:
-//! advice that changes nothing, or would not have shortened the waits of this run, is not printed.
+//! long the trainers computed. Advice that changes nothing, or would not have shortened the waits of this run
+//! noticeably, is not given.
 
-mod check;
 mod figures;
 mod phases;
 #[cfg(test)]
@@ -14,15 +13,16 @@ use serde::Serialize;
 use tierfeed_core::{
     id::TierId,
     session::{Busy, EpochProgress, StallCause},
+    tier::Kind,
     units::{Bytes, BytesPerSecond},
 };
 
-pub(super) use self::figures::{RunFigures, Shrunk};
-use self::{
-    check::{Candidate, Premise},
-    figures::{number, per_second, rate, whole},
+use self::figures::{Figures, number, per_second, rate, whole};
+use super::{
+    EpochEntry, RunFigures, TierEntry,
+    verdict::{NOTICEABLE, STARVED, StallSummary},
 };
-use super::verdict::{NOTICEABLE, STARVED};
+use crate::observe::pauses::PauseEntry;
 
 /// Causes with a smaller share of the waits get no advice.
 const WORTH_IT: f64 = 0.15;
@@ -32,6 +32,9 @@ const SATURATED: f64 = 0.9;
 
 /// A delay that takes more batches than this to bridge is not one that comes now and then.
 const MORE_BATCHES_MAX: u64 = 64;
+
+/// Copies do not wait for a tier that is busy for less than this share of the time.
+const HALF: f64 = 0.5;
 
 /// The factor over the average demand, for its variation.
 const MARGIN: f64 = 1.1;
@@ -60,8 +63,13 @@ pub struct Advice {
 }
 
 /// Advice, the most important first; empty if none is needed.
-pub(super) fn advise(figures: &RunFigures<'_>) -> Vec<Advice> {
-    let waiting = figures.waiting;
+pub(super) fn advise(
+    run: &RunFigures<'_>,
+    total: &EpochProgress,
+    waiting: &StallSummary,
+    epochs: &[EpochEntry],
+) -> Vec<Advice> {
+    let figures = Figures::of(run, total, waiting, epochs);
     let mut advice: Vec<Advice> = Vec::new();
     let starved = figures.against_starving();
     if waiting.share() < NOTICEABLE && waiting.seconds_for(StallCause::SelfRead) <= 0.0 {
@@ -75,14 +83,11 @@ pub(super) fn advise(figures: &RunFigures<'_>) -> Vec<Advice> {
     let worth_it =
         causes.filter(|cause| waiting.share_of(*cause) >= WORTH_IT && is_noticed(*cause));
     let candidates = worth_it.flat_map(|cause| figures.against(cause));
-    for candidate in candidates.filter(|candidate| figures.is_supported(candidate)) {
-        if advice.iter().all(|given| given.change != candidate.advice.change) {
-            advice.push(candidate.advice);
+    for candidate in candidates.filter(|it| figures.saves_enough(it)).chain(starved) {
+        if advice.iter().all(|given| given.change != candidate.change) {
+            advice.push(candidate);
         }
     }
-    let is_new = |it: &Advice| advice.iter().all(|given| given.change != it.change);
-    let starved = starved.filter(is_new);
-    advice.extend(starved);
     advice
 }
 
@@ -97,42 +102,45 @@ impl Advice {
     }
 }
 
-impl RunFigures<'_> {
-    fn against(&self, cause: StallCause) -> Vec<Candidate> {
+impl Figures<'_> {
+    /// Whether the advice would have shortened the waits noticeably; unknown counts as enough.
+    fn saves_enough(&self, advice: &Advice) -> bool {
+        let enough = (self.waiting.wall_s * NOTICEABLE).min(self.waiting.stall_s * WORTH_IT);
+        advice.saves_s.is_none_or(|saves| saves > 0.0 && saves >= enough)
+    }
+
+    fn against(&self, cause: StallCause) -> Vec<Advice> {
         match cause {
             StallCause::Cold => {
                 self.against_cold().into_iter().chain(self.against_shrinking()).collect()
             }
             StallCause::Tier(tier) => self.against_tier(tier).into_iter().collect(),
             StallCause::Keep => self.against_keeping().into_iter().collect(),
-            StallCause::Room => vec![self.more_room(StallCause::Room)],
+            StallCause::Room => self.more_room().into_iter().collect(),
             StallCause::Start => vec![earlier_start(
                 "the trainers were there before the staging memory was: start the agent earlier, \
                  or take less staging memory (`prefetch.batches`)",
             )],
-            StallCause::Chunk => vec![self.fixed_sizes()],
+            StallCause::Chunk => self.fixed_sizes().into_iter().collect(),
             StallCause::Transforming => self.against_transforming().into_iter().collect(),
             StallCause::Peers | StallCause::Turn | StallCause::Unanswered => Vec::new(),
             StallCause::Agent => vec![self.against_the_agent()],
-            StallCause::HandOff => vec![Candidate::new(
-                Advice::new(
-                    "processors",
-                    "batches were ready, but the agent or the trainer got no processor to hand them \
-                     over: leave the agent a core, with fewer workers or threads in the trainer",
-                ),
-                Premise::Waited(StallCause::HandOff),
+            StallCause::HandOff => vec![Advice::new(
+                "processors",
+                "batches were ready, but the agent or the trainer got no processor to hand them \
+                 over: leave the agent a core, with fewer workers or threads in the trainer",
             )],
             StallCause::SelfRead => self.against_reading_themselves().into_iter().collect(),
-            StallCause::Decoding => self.against_decoding(),
+            StallCause::Decoding => self.against_decoding().into_iter().collect(),
         }
     }
 
-    fn against_cold(&self) -> Vec<Candidate> {
+    fn against_cold(&self) -> Vec<Advice> {
         let Some((epoch, computing)) = self.worst_epoch(StallCause::Cold) else {
             return Vec::new();
         };
-        let cold: u64 = self.progress.epochs.iter().map(|epoch| epoch.cold.0).sum();
-        let Some(given) = rate(Bytes(cold), &self.progress.cold_busy) else { return Vec::new() };
+        let cold_busy = &self.run.progress.cold_busy;
+        let Some(given) = rate(self.total.cold, cold_busy) else { return Vec::new() };
         let needed = per_second(epoch.cold, computing);
         if self.waiting.first_s > self.waiting.stall_s / 2.0 {
             return vec![earlier_start(
@@ -146,11 +154,8 @@ impl RunFigures<'_> {
         }
         if needed.0 <= given.0 {
             let waited = self.waited_for_cold();
-            let link = &self.progress.cold_busy;
-            return self
-                .more_batches("the cold store", (given, needed), link, waited)
-                .into_iter()
-                .collect();
+            let more = self.more_batches("the cold store", (given, needed), cold_busy, waited);
+            return more.into_iter().collect();
         }
         let mut advice = vec![self.faster_cold(given, needed)];
         advice.extend(self.better_policy(epoch, given));
@@ -159,19 +164,22 @@ impl RunFigures<'_> {
     }
 
     /// A cache that the node gave less memory than planned reads again what it had no room for.
-    fn against_shrinking(&self) -> Option<Candidate> {
-        let Shrunk { tier, cache, least } = self.shrunk?;
-        let more = Bytes(cache.0 - least.0);
+    fn against_shrinking(&self) -> Option<Advice> {
+        let lost = |tier: &&TierEntry| tier.cache_bytes.saturating_sub(tier.cache_least_bytes);
+        let tiers = self.run.facts.tiers.iter();
+        let in_memory = tiers.filter(|tier| tier.name != Kind::Storage.name());
+        let most = in_memory.max_by_key(lost).filter(|tier| lost(tier) > 0)?;
+        let (tier, more) = (most.name, Bytes(lost(&most)));
+        let (cache, least) = (Bytes(most.cache_bytes), Bytes(most.cache_least_bytes));
         let text = format!(
             "{tier} had room for {least} of the {cache} that it was to cache at times, because too little memory \
              was free beside it: give the job {more} more (its `--mem`, or the limit of its control group), or the \
              tier a smaller `size`"
         );
-        let advice = Advice { more_bytes: Some(more.0), ..Advice::new("memory", text) };
-        Some(Candidate::new(advice, Premise::Waited(StallCause::Cold)))
+        Some(Advice { more_bytes: Some(more.0), ..Advice::new("memory", text) })
     }
 
-    fn faster_cold(&self, given: BytesPerSecond, needed: BytesPerSecond) -> Candidate {
+    fn faster_cold(&self, given: BytesPerSecond, needed: BytesPerSecond) -> Advice {
         let target = BytesPerSecond(whole(number(needed.0) * MARGIN));
         let first =
             if self.is_first_epoch_only() { " in the first epoch, which reads all" } else { "" };
@@ -180,24 +188,24 @@ impl RunFigures<'_> {
         );
         let advice =
             Advice { to_bytes_per_s: Some(target.0), ..Advice::new("cold-bandwidth", text) };
-        let advice = advice.saving(self.waited_for_cold());
-        Candidate::new(advice, Premise::TooSlow { given, needed })
+        advice.saving(self.waited_for_cold())
     }
 
-    fn better_policy(&self, epoch: &EpochProgress, given: BytesPerSecond) -> Option<Candidate> {
-        let least = self.minimal_cold;
-        if self.is_first_epoch_only() || number(epoch.cold.0) <= number(least.0) * MARGIN {
+    fn better_policy(&self, epoch: &EpochProgress, given: BytesPerSecond) -> Option<Advice> {
+        let (least, policy) = (self.minimal_cold, self.run.facts.policy);
+        let is_least = number(epoch.cold.0) <= number(least.0) * MARGIN;
+        if self.is_first_epoch_only() || is_least || policy == "gap" {
             return None;
         }
         let text = format!(
-            "policy {} reads {} an epoch from the cold store; {least} must be, with these tiers: \
+            "policy {policy} reads {} an epoch from the cold store; {least} must be, with these tiers: \
              use `policy: gap`",
-            self.policy, epoch.cold
+            epoch.cold
         );
         let avoided: u64 = self.later_epochs().map(|it| it.cold.0.saturating_sub(least.0)).sum();
         let saves = number(avoided) / number(given.0.max(1));
         let saves = saves.min(self.waited_for_cold() * self.later_share());
-        Some(Candidate::new(Advice::new("policy", text).saving(saves), Premise::OtherPolicy))
+        Some(Advice::new("policy", text).saving(saves))
     }
 
     /// Advises more cache: cached samples are not read cold in the next epoch.
@@ -206,26 +214,26 @@ impl RunFigures<'_> {
         epoch: &EpochProgress,
         given: BytesPerSecond,
         computing: f64,
-    ) -> Option<Candidate> {
-        if self.progress.epochs_of_job().count() < 2 {
+    ) -> Option<Advice> {
+        if self.is_first_epoch_only() {
             return None;
         }
         let affordable = whole(number(given.0) * computing / MARGIN);
         let surplus = epoch.cold.0.checked_sub(affordable).filter(|surplus| *surplus > 0)?;
-        let more = surplus.div_ceil(self.chunk.0.max(1)) * self.chunk.0.max(1);
+        let chunk = self.run.chunk.0.max(1);
+        let more = surplus.div_ceil(chunk) * chunk;
         let text = format!(
             "{} more of cache than the {} there are would leave the cold store no more than it can \
              give while the trainers compute",
             Bytes(more),
-            self.cached
+            self.run.cached()
         );
         let saves = self.waited_for_cold() * self.later_share();
-        let advice = Advice { more_bytes: Some(more), ..Advice::new("cache", text).saving(saves) };
-        Some(Candidate::new(advice, Premise::ReadAgain { cold: epoch.cold, chunk: self.chunk }))
+        Some(Advice { more_bytes: Some(more), ..Advice::new("cache", text).saving(saves) })
     }
 
     fn later_epochs(&self) -> impl Iterator<Item = &EpochProgress> {
-        self.progress.epochs.iter().skip(1).filter(|epoch| epoch.batches > 0)
+        self.run.progress.epochs.iter().skip(1).filter(|epoch| epoch.batches > 0)
     }
 
     /// Advises more batches ahead, for a link that gives enough and is late for a few batches now and then.
@@ -237,39 +245,34 @@ impl RunFigures<'_> {
         (given, needed): (BytesPerSecond, BytesPerSecond),
         link: &Busy,
         waited: f64,
-    ) -> Option<Candidate> {
-        let step = self.step();
-        let longest = super::seconds(self.progress.waits.percentile(99));
-        if step <= 0.0 || longest <= 0.0 {
+    ) -> Option<Advice> {
+        let (step, busy) = (self.step(), self.busy_share(link));
+        let longest = super::seconds(self.run.progress.waits.percentile(99));
+        if step <= 0.0 || longest <= 0.0 || needed.0 == 0 || busy >= SATURATED {
             return None;
         }
         let more = whole((longest / step).ceil());
-        let idle = (1.0 - self.busy_share(link)).max(0.0);
+        let idle = (1.0 - busy).max(0.0);
         let saves = waited.min(idle * self.waiting.wall_s);
-        let count = u64::from(self.staged_batches) + more;
+        let count = self.staged_with(more).filter(|_| more <= MORE_BATCHES_MAX)?;
         let text = format!(
             "{what} stood idle for {:.0} % of the time and gave {given} where {needed} are needed, but \
              now and then it was late, by {} at most: `prefetch.batches: {count}` instead of {} would \
              bridge that",
             100.0 * idle,
             super::verdict::time(longest),
-            self.staged_batches
+            self.run.staged_batches
         );
-        let advice =
-            Advice { to_count: Some(count), ..Advice::new("batches-ahead", text).saving(saves) };
-        let late = Premise::Late { given, needed, busy: self.busy_share(link) };
-        (more <= MORE_BATCHES_MAX).then(|| Candidate::new(advice, late))
+        Some(Advice { to_count: Some(count), ..Advice::new("batches-ahead", text).saving(saves) })
     }
 
-    fn against_tier(&self, tier: TierId) -> Option<Candidate> {
+    fn against_tier(&self, tier: TierId) -> Option<Advice> {
         let at = usize::from(tier.0);
-        let read: u64 =
-            self.progress.epochs.iter().filter_map(|it| it.from_tier.get(at)).map(|it| it.0).sum();
-        let link = self.progress.tiers_busy.get(at)?;
-        let given = rate(Bytes(read), link)?;
+        let link = self.run.progress.tiers_busy.get(at)?;
+        let given = rate(*self.total.from_tier.get(at)?, link)?;
         let (epoch, computing) = self.worst_epoch(StallCause::Tier(tier))?;
         let needed = per_second(*epoch.from_tier.get(at)?, computing);
-        let kind = self.kinds.get(at)?.name();
+        let kind = self.run.kinds.get(at)?.name();
         if needed.0 <= given.0 {
             let waited = self.waiting.seconds_for(StallCause::Tier(tier));
             return self.more_batches(kind, (given, needed), link, waited);
@@ -280,17 +283,16 @@ impl RunFigures<'_> {
              copy threads, or more of the tiers above it"
         );
         let saves = self.waiting.seconds_for(StallCause::Tier(tier));
-        let advice = Advice {
+        Some(Advice {
             to_bytes_per_s: Some(target.0),
             ..Advice::new("faster-tier", text).saving(saves)
-        };
-        Some(Candidate::new(advice, Premise::TooSlow { given, needed }))
+        })
     }
 
-    fn against_keeping(&self) -> Option<Candidate> {
-        let (at, link) =
-            self.progress.tiers_busy.iter().enumerate().max_by_key(|(_, busy)| busy.time())?;
-        let kind = self.kinds.get(at)?.name();
+    fn against_keeping(&self) -> Option<Advice> {
+        let links = self.run.progress.tiers_busy.iter().enumerate();
+        let (at, link) = links.max_by_key(|(_, busy)| busy.time())?;
+        let kind = self.run.kinds.get(at)?.name();
         let busy = self.busy_share(link);
         let text = format!(
             "batches waited for copies of what stays, which are made before a batch is handed \
@@ -298,54 +300,60 @@ impl RunFigures<'_> {
              of it",
             busy.min(1.0) * 100.0
         );
-        Some(Candidate::new(Advice::new("faster-tier", text), Premise::Busy { busy }))
+        (busy >= HALF).then(|| Advice::new("faster-tier", text))
     }
 
     /// The loop of the agent is one thread, and each sample costs it a little: no device is slow.
-    fn against_the_agent(&self) -> Candidate {
-        let samples: u64 = self.progress.epochs.iter().map(|epoch| epoch.samples).sum();
-        let bytes: u64 = self.progress.epochs.iter().map(|epoch| epoch.demand.0).sum();
-        let mean = Bytes(bytes / samples.max(1));
+    fn against_the_agent(&self) -> Advice {
+        let EpochProgress { samples, demand, .. } = *self.total;
+        let mean = Bytes(demand.0 / samples.max(1));
+        let PauseEntry { busy_share, ran_share, .. } = self.run.facts.loop_pauses;
         let rate = number(samples) / self.waiting.wall_s.max(1e-9);
         let busy = format!(
             "batches waited for the agent's own loop, which handled {rate:.0} samples/s of {mean} and was \
              busy for {:.0} % of the training",
-            self.loop_busy_share * 100.0
+            busy_share * 100.0
         );
-        if self.loop_ran_share < self.loop_busy_share / 2.0 {
+        if ran_share < busy_share / 2.0 {
             let text = format!(
                 "{busy}, but had a processor for {:.0} % only: leave the agent a core, with fewer workers or \
                  threads in the trainer",
-                self.loop_ran_share * 100.0
+                ran_share * 100.0
             );
-            let advice = Advice::new("processors", text);
-            return Candidate::new(advice, Premise::Waited(StallCause::Agent));
+            return Advice::new("processors", text);
         }
         let text = format!(
             "{busy} ({:.0} % of a core): put several of these into one larger sample (a record, a row group), \
              or spread the ranks over more nodes; no device would help",
-            self.loop_ran_share * 100.0
+            ran_share * 100.0
         );
-        Candidate::new(Advice::new("larger-samples", text), Premise::Waited(StallCause::Agent))
+        Advice::new("larger-samples", text)
     }
 
-    fn more_room(&self, waited_for: StallCause) -> Candidate {
-        let count = u64::from(self.staged_batches) + 2;
+    fn more_room(&self) -> Option<Advice> {
+        let count = self.staged_with(2)?;
         let text = format!(
             "trainers asked for batches that had no room in staging: `prefetch.batches: {count}` \
              instead of {}, with main memory for it, or release batches sooner",
-            self.staged_batches
+            self.run.staged_batches
         );
-        let advice = Advice { to_count: Some(count), ..Advice::new("staging-room", text) };
-        Candidate::new(advice, Premise::Waited(waited_for))
+        Some(Advice { to_count: Some(count), ..Advice::new("staging-room", text) })
     }
 
-    fn fixed_sizes(&self) -> Candidate {
+    /// The number of staged batches with so many more; `None` if the run has fewer.
+    fn staged_with(&self, more: u64) -> Option<u64> {
+        let count = u64::from(self.run.staged_batches) + more;
+        (more > 0 && count <= self.steps()).then_some(count)
+    }
+
+    fn fixed_sizes(&self) -> Option<Advice> {
+        let tiers = self.run.facts.tiers.iter();
+        let adapting: Vec<_> = tiers.filter(|it| it.adapts).map(|it| it.name).collect();
         let text = format!(
             "tiers grew while the trainers waited: give {} a `size` instead of a `reserve`",
-            self.adapting.join(" and ")
+            adapting.join(" and ")
         );
-        Candidate::new(Advice::new("fixed-sizes", text), Premise::Adapting)
+        (!adapting.is_empty()).then(|| Advice::new("fixed-sizes", text))
     }
 
     /// Other work of the node took the processors. This is no wait for data, and no loader shortens it.
@@ -356,7 +364,7 @@ impl RunFigures<'_> {
              takes them, as do its own threads if there are more than processors ({})",
             super::verdict::time(starved_s),
             super::verdict::time(self.waiting.wall_s),
-            self.processors
+            self.run.processors
         );
         let is_slowed = self.waiting.starved_share() >= STARVED;
         is_slowed.then(|| Advice::new("processors", text))
@@ -364,10 +372,10 @@ impl RunFigures<'_> {
 
     /// Trainers read batches themselves that the agent refused for lack of staging memory, or that the job's
     /// order does not contain.
-    fn against_reading_themselves(&self) -> Option<Candidate> {
-        let refusals = self.progress.refusals;
+    fn against_reading_themselves(&self) -> Option<Advice> {
+        let refusals = self.run.progress.refusals;
         if refusals.no_room > 0 {
-            return Some(self.more_room(StallCause::SelfRead));
+            return self.more_room();
         }
         let refused = refusals.too_large + refusals.unreadable + refusals.already_taken;
         if refused + refusals.not_published + refusals.no_worker > 0
@@ -375,33 +383,31 @@ impl RunFigures<'_> {
         {
             return None;
         }
-        let self_read: u64 = self.progress.epochs.iter().map(|it| it.self_read_batches).sum();
-        let text = if self.progress.beyond_batches() * 2 > self_read {
+        let text = if self.run.progress.beyond_batches() * 2 > self.total.self_read_batches {
             "the training makes more passes than the job has `epochs`, and no agent stages those: raise `epochs`"
         } else {
             "trainers read samples that the job's `order` does not have in this batch: use TierLoader, which \
              follows it, a sampler that yields exactly this order, or `shuffle: published` with \
              `tierfeed.torch.announce`"
         };
-        Some(Candidate::new(Advice::new("order", text), Premise::Waited(StallCause::SelfRead)))
+        Some(Advice::new("order", text))
     }
 
     /// Advises more threads while there are processors, and else what costs them less.
-    fn against_transforming(&self) -> Option<Candidate> {
-        let transform = self.transform.as_ref()?;
+    fn against_transforming(&self) -> Option<Advice> {
+        let transform = self.run.facts.transform.as_ref()?;
+        let processors = self.run.processors;
         let threads = u64::from(transform.threads);
         let busy = format!(
             "transforms kept {:.1} of {threads} threads busy while trainers waited for them",
             transform.busy_cores
         );
-        if threads < self.processors {
+        if threads < processors {
             let text = format!(
-                "{busy}: `threads: {}` gives them every core of this node, if trainers leave them",
-                self.processors
+                "{busy}: `threads: {processors}` gives them every core of this node, if trainers leave them"
             );
             let advice = Advice::new("transform-threads", text);
-            let advice = Advice { to_count: Some(self.processors), ..advice };
-            return Some(Candidate::new(advice, Premise::Waited(StallCause::Transforming)));
+            return Some(Advice { to_count: Some(processors), ..advice });
         }
         let cached = match transform.cached {
             "stored" => "`cache: prepared`, if a step before the first random one fixes the size, ",
@@ -411,27 +417,34 @@ impl RunFigures<'_> {
             "{busy}, which are all of this node: {cached}the quicker modes `dct: fast` and `scaled: true` \
              of `decode`, which are not exact, or smaller images cost less"
         );
-        let advice = Advice::new("cheaper-transform", text);
-        Some(Candidate::new(advice, Premise::Waited(StallCause::Transforming)))
+        Some(Advice::new("cheaper-transform", text))
     }
 
     /// Advises as many threads as decode the demand while the training computes, at most one per processor.
-    fn against_decoding(&self) -> Vec<Candidate> {
-        if self.transform.is_some() {
+    fn against_decoding(&self) -> Option<Advice> {
+        if self.run.facts.transform.is_some() {
             // Training gets tensors: its own decode is what makes a batch of them, and takes no threads.
-            return Vec::new();
+            return None;
         }
-        let processors = (self.processors / u64::from(self.ranks.max(1))).max(1);
+        let threads = u64::from(self.run.progress.decode_threads_max());
+        let processors = (self.run.processors / u64::from(self.run.ranks.max(1))).max(1);
+        if threads >= processors {
+            let text = format!(
+                "decoding takes all {} processors of this node: decode less (smaller images, a cheaper \
+                 transform), or use more processors",
+                self.run.processors
+            );
+            return Some(Advice::new("cheaper-decoding", text));
+        }
         let (decoding, computing) =
             (self.waiting.seconds_for(StallCause::Decoding), self.computing());
-        let threads = u64::from(self.progress.decode_threads_max());
         let work = match threads {
             0 => decoding,
             // They decode while the training computes, too.
             threads => number(threads) * (computing + decoding),
         };
         let wanted = whole((MARGIN * work / computing.max(1e-9)).ceil());
-        let count = wanted.clamp(threads + 1, processors.max(threads + 1));
+        let count = wanted.clamp(threads + 1, processors);
         let text = format!(
             "training waited {} of {} for samples to be decoded, by {}: `decode_threads={count}` of \
              TierLoader, or `decode_threads=\"auto\"`, with which it finds their number itself (or \
@@ -445,19 +458,10 @@ impl RunFigures<'_> {
                 threads => format!("{threads} threads"),
             }
         );
-        let advice = Advice { to_count: Some(count), ..Advice::new("decode-threads", text) };
-        let more = Candidate::new(advice, Premise::Threads { now: threads, processors });
-        let text = format!(
-            "decoding takes all {} processors of this node: decode less (smaller images, a cheaper \
-             transform), or use more processors",
-            self.processors
-        );
-        let cheaper = Advice::new("cheaper-decoding", text);
-        let all = Premise::AllThreads { now: threads, processors };
-        vec![more, Candidate::new(cheaper, all)]
+        Some(Advice { to_count: Some(count), ..Advice::new("decode-threads", text) })
     }
 }
 
-fn earlier_start(text: &str) -> Candidate {
-    Candidate::new(Advice::new("start-earlier", text), Premise::FirstBatches)
+fn earlier_start(text: &str) -> Advice {
+    Advice::new("start-earlier", text)
 }

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
 
-use super::{Report, WriteError, put, verdict::NOTICEABLE};
+use super::{Report, WriteError, put, put_json, verdict::NOTICEABLE};
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeSummary {
     pub node: u32,
     pub host: String,
@@ -75,25 +75,8 @@ pub struct JobReport {
 impl NodeSummary {
     #[must_use]
     pub fn without_report(node: u32, host: String, ended_with: u8, path: &Path) -> Self {
-        Self {
-            node,
-            host,
-            ended_with,
-            report: path.display().to_string(),
-            verdict: None,
-            advice: None,
-            complaints: Vec::new(),
-            used_batches: 0,
-            steps: 0,
-            bytes: 0,
-            cold_read_bytes: 0,
-            wall_s: 0.0,
-            stall_s: 0.0,
-            stall_for_s: BTreeMap::new(),
-            ranks: Vec::new(),
-            order_digest: None,
-            fault_count: 0,
-        }
+        let report = path.display().to_string();
+        Self { node, host, ended_with, report, ..Self::default() }
     }
 
     #[must_use]
@@ -204,10 +187,7 @@ impl JobReport {
 
     /// Writes the report as JSON and, beside it, as text, each atomically.
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
-        let failed =
-            |error: serde_json::Error| WriteError { path: path.to_owned(), source: error.into() };
-        let json = serde_json::to_string_pretty(self).map_err(failed)?;
-        put(path, &(json + "\n"))?;
+        put_json(path, self)?;
         put(&path.with_extension("txt"), &self.text())
     }
 }

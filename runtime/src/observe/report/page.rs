@@ -7,10 +7,10 @@ mod pictures;
 
 use std::fmt::Write as _;
 
-use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
+use tierfeed_core::{fleet::schedule::Figures, units::Bytes};
 use tierfeed_plot::escape;
 
-use super::{ColdStoreEntry, EpochEntry, FaultEntry, Report, TierEntry};
+use super::{EpochEntry, FaultEntry, Report, TierEntry};
 use crate::observe::footprint::TimelinePoint;
 
 /// The most faults and changes of memory that are listed.
@@ -45,7 +45,9 @@ impl Report {
         let titles = ["tier", "cache", "samples read", "bytes read", "bytes written", "busy"];
         page.table(&titles, self.tiers.iter().map(|tier| self.tier_row(tier)));
         let titles = ["place", "latency", "rate", "figures from", "decision"];
-        page.table(&titles, self.tiers.iter().map(speed_row).chain([self.cold_row()]));
+        let tier = |tier: &TierEntry| speed_row(tier.name, &tier.figures, &tier.decision);
+        let cold = speed_row("cold store", &self.cold_store, "below all tiers");
+        page.table(&titles, self.tiers.iter().map(tier).chain([cold]));
         if let Some(transform) = &self.transform {
             page.element("h2", "Transform");
             let rows = transform.rows().into_iter();
@@ -149,14 +151,6 @@ impl Report {
         .into_iter()
     }
 
-    fn cold_row(&self) -> Vec<String> {
-        let ColdStoreEntry { latency_ns, bandwidth_bytes_per_s, figures_from } = &self.cold_store;
-        let speed = speed(*latency_ns, *bandwidth_bytes_per_s);
-        let decision = "below all tiers".to_owned();
-        let row = ["cold store".to_owned()].into_iter().chain(speed);
-        row.chain([figures_from.clone(), decision]).collect()
-    }
-
     fn tier_row(&self, tier: &TierEntry) -> Vec<String> {
         let mark = if tier.emulated { " (emulated)" } else { "" };
         let read = self.tier_read_bytes.get(tier.name).copied().unwrap_or(0);
@@ -171,17 +165,11 @@ impl Report {
     }
 }
 
-fn speed_row(tier: &TierEntry) -> Vec<String> {
-    let speed = speed(tier.latency_ns, tier.bandwidth_bytes_per_s);
-    let row = [tier.name.to_owned()].into_iter().chain(speed);
-    row.chain([tier.figures_from.clone(), tier.decision.clone()]).collect()
-}
-
-fn speed(latency_ns: Option<u64>, bytes_per_s: Option<u64>) -> [String; 2] {
+fn speed_row(place: &str, figures: &Figures, decision: &str) -> Vec<String> {
     let unknown = || "not known".to_owned();
-    let latency = latency_ns.map(|it| Nanoseconds(it).to_string());
-    let rate = bytes_per_s.map(|it| BytesPerSecond(it).to_string());
-    [latency.unwrap_or_else(unknown), rate.unwrap_or_else(unknown)]
+    let latency = figures.latency.map_or_else(unknown, |it| it.to_string());
+    let rate = figures.bandwidth.map_or_else(unknown, |it| it.to_string());
+    vec![place.to_owned(), latency, rate, figures.from.clone(), decision.to_owned()]
 }
 
 fn epoch_row(epoch: &EpochEntry) -> Vec<String> {

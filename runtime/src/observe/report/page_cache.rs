@@ -19,23 +19,18 @@ pub struct PageCacheEntry {
 }
 
 impl PageCacheEntry {
-    /// `figures` is `None` if reads leave nothing in the page cache.
+    /// `figures` is `None` if reads leave nothing in the page cache. At most `cold` was served: the figures also
+    /// count reads whose batch was dropped meanwhile.
     #[must_use]
-    pub fn of(mode: &'static str, figures: Option<PageCacheFigures>) -> Self {
+    pub fn of(mode: &'static str, figures: Option<PageCacheFigures>, cold: Bytes) -> Self {
         let PageCacheFigures { limit, left, served_samples, served } = figures.unwrap_or_default();
         Self {
             mode,
-            read_bytes: served.0,
+            read_bytes: served.min(cold).0,
             read_samples: served_samples,
             limit_bytes: limit.0,
             left_bytes: left.0,
         }
-    }
-
-    /// Limits `read_bytes` to `cold`: reads whose batch was dropped meanwhile count in the former only.
-    pub(super) fn within(self, cold: Bytes) -> Self {
-        let read_bytes = self.read_bytes.min(cold.0);
-        Self { read_bytes, ..self }
     }
 
     /// A line of text; `None` if the job has no page cache.

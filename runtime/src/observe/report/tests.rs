@@ -1,11 +1,9 @@
 use std::{collections::BTreeSet, fs};
 
 use tierfeed_core::{
-    id::{Epoch, Rank, SampleId, Step},
+    id::{Epoch, Rank, Step},
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
-    session::{
-        Busy, EpochProgress, Form, LookAhead, Progress, Run, StallBreakdown, TransformCount,
-    },
+    session::{Busy, EpochProgress, LookAhead, Progress, Run, StallBreakdown, TransformCount},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -86,7 +84,6 @@ fn progress() -> Progress {
     let run = |epoch| Run { epoch: Epoch(epoch), first: Step(0), count: 2 };
     progress.handed =
         BTreeMap::from([(Rank(0), vec![run(0), run(1)]), (Rank(1), vec![run(0), run(1)])]);
-    progress.faults = vec![(SampleId(3), Fault::Truncated)];
     progress.fault_count = 2;
     progress
 }
@@ -100,60 +97,58 @@ fn tier(kind: Kind, cache: u64, emulated: bool) -> TierEntry {
 const TWO: ReaderStats =
     ReaderStats { were_there: true, readers_max: 2, has_workers: false, starved: None };
 
-fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
-    Facts {
-        job: "job",
-        node: 0,
+fn facts() -> Report {
+    Report {
+        job: "job".to_owned(),
         ranks: RanksEntry { expected: 2, ..RanksEntry::default() },
-        generation: 0,
         policy: "gap",
-        order: order(),
-        further: Vec::new(),
+        order_digest: Some("f00".to_owned()),
+        tiers: vec![tier(Kind::MainMemory, 400, false), tier(Kind::CxlMemory, 200, true)],
+        cold_store_emulated: true,
+        cold_engine: "threads".to_owned(),
+        cold_reads_at_a_time: 8,
+        faults: vec![fault("class/3.jpg")],
+        ..Report::default()
+    }
+}
+
+fn fault(object: &str) -> FaultEntry {
+    let reason = Some("its object is shorter".to_owned());
+    FaultEntry { sample: 3, object: object.to_owned(), fault: "truncated", reason }
+}
+
+fn run<'a>(progress: &'a Progress, kinds: &'a [Kind]) -> RunFigures<'a> {
+    RunFigures {
+        facts: facts(),
         progress,
-        order_digest: Some(0xf00),
+        kinds,
+        ranks: 2,
+        further: Vec::new(),
         reader_stats: TWO,
-        wasted: Bytes(11),
         staged_batches: 4,
-        generations: Vec::new(),
         look_ahead: LookAhead::Auto,
         cycle: None,
         chunk: Bytes(100),
-        session_tiers: tiers,
-        tiers: vec![tier(Kind::MainMemory, 400, false), tier(Kind::CxlMemory, 200, true)],
-        staging: StagingEntry::default(),
         cold: BytesPerSecond(1_000),
-        cold_store_emulated: true,
-        cold_store: ColdStoreEntry::default(),
-        cold_engine: "threads",
-        cold_reads_at_a_time: 8,
-        page_cache: None,
-        transform: None,
-        reasons: BTreeMap::from([(SampleId(3), "its object is shorter".to_owned())]),
-        peers: Vec::new(),
-        requests: None,
-        copyouts: 0,
         step_time: None,
         wall: Nanoseconds(500_000_000),
-        pauses: crate::observe::pauses::PauseEntry::default(),
-        head_start: Nanoseconds(0),
         cold_before: Bytes(0),
         transformed_before: Nanoseconds(0),
         processors: 8,
-        memory: Footprint::default(),
-        scratch: None,
     }
 }
 
 const TIERS: [Kind; 2] = [Kind::MainMemory, Kind::CxlMemory];
 
-fn report(facts: Facts<'_>) -> Report {
-    Report::of(facts, |sample| format!("class/{}.jpg", sample.0))
+/// The report of a run of 20 s with other facts.
+fn report_with(progress: &Progress, facts: Report) -> Report {
+    Report::of(RunFigures { wall: Nanoseconds(20 * S), facts, ..run(progress, &TIERS) })
 }
 
 #[test]
 fn sums_and_shares_follow_from_the_epochs() {
     let progress = progress();
-    let report = report(facts(&progress, &TIERS));
+    let report = Report::of(run(&progress, &TIERS));
     assert!(
         !report.choices().iter().any(|line| line.contains("copied for")),
         "no trainer kept any"
@@ -169,7 +164,7 @@ fn sums_and_shares_follow_from_the_epochs() {
     // With a cache as large as the demand, the bound is not above the bytes that were read.
     let mut little = progress.clone();
     little.epochs[1].cold = Bytes(100);
-    let little = Report::of(facts(&little, &TIERS), |_| String::new());
+    let little = Report::of(run(&little, &TIERS));
     assert_eq!(little.epochs[1].minimal_cold_bytes, 100);
     assert_eq!(report.epochs[0].minimal_cold_bytes, 1000);
     assert_eq!(report.epochs[1].minimal_cold_bytes, 400);
@@ -180,45 +175,30 @@ fn the_lower_bound_is_the_longest_of_computing_reading_and_transforming() {
     let mut progress = progress();
     progress.epochs[1].transforms[0].time = Nanoseconds(9 * S);
     let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
-    let long = || Facts { wall: Nanoseconds(5 * S), ..facts(&progress, &TIERS) };
-    let bound = |facts| report(facts).lower_bound_s;
+    let long = || RunFigures { wall: Nanoseconds(5 * S), ..run(&progress, &TIERS) };
+    let bound = |run| Report::of(run).lower_bound_s;
     near(bound(long()), 4.97);
     let step_time = Some(Nanoseconds(100_000_000));
-    near(bound(Facts { step_time, ..long() }), 1.4);
-    let transform = |threads| {
-        Some(TransformFacts {
-            threads,
-            cached: Form::Stored,
-            cached_because: String::new(),
-            quick_modes: Vec::new(),
-            counts: Counts::default(),
-        })
+    near(bound(RunFigures { step_time, ..long() }), 1.4);
+    let with_threads = |threads| Report {
+        transform: Some(TransformEntry { threads, ..TransformEntry::default() }),
+        ..facts()
     };
-    near(bound(Facts { step_time, transform: transform(4), ..long() }), 2.25);
-    near(bound(Facts { step_time, transform: transform(9), ..long() }), 1.4);
+    near(bound(RunFigures { step_time, facts: with_threads(4), ..long() }), 2.25);
+    near(bound(RunFigures { step_time, facts: with_threads(9), ..long() }), 1.4);
     // What was read or transformed while no trainer was there took none of its time.
     let transformed_before = Nanoseconds(S);
-    let early = Facts { step_time, transform: transform(4), transformed_before, ..long() };
+    let early = RunFigures { step_time, facts: with_threads(4), transformed_before, ..long() };
     near(bound(early), 2.0);
-    near(bound(Facts { step_time, cold_before: Bytes(900), ..long() }), 0.5);
-    near(bound(Facts { step_time, cold: BytesPerSecond(0), ..long() }), 0.4);
+    near(bound(RunFigures { step_time, cold_before: Bytes(900), ..long() }), 0.5);
+    near(bound(RunFigures { step_time, cold: BytesPerSecond(0), ..long() }), 0.4);
     // Neither a declared step nor a declared store makes the run longer than it was.
-    near(bound(Facts { step_time: Some(Nanoseconds(7 * S)), ..long() }), 4.97);
-    near(bound(Facts { cold: BytesPerSecond(10), ..long() }), 5.0);
+    near(bound(RunFigures { step_time: Some(Nanoseconds(7 * S)), ..long() }), 4.97);
+    near(bound(RunFigures { cold: BytesPerSecond(10), ..long() }), 5.0);
     let mut decoding = progress.clone();
     decoding.epochs[1].causes.decoding = Nanoseconds(S);
-    let facts = Facts { wall: Nanoseconds(5 * S), step_time, ..facts(&decoding, &TIERS) };
-    near(bound(Facts { cold: BytesPerSecond(0), ..facts }), 0.9);
-}
-
-#[test]
-fn faults_name_the_object() {
-    let progress = progress();
-    let report = report(facts(&progress, &TIERS));
-    let object = "class/3.jpg".to_owned();
-    let reason = Some("its object is shorter".to_owned());
-    assert_eq!(report.faults, [FaultEntry { sample: 3, object, fault: "truncated", reason }]);
-    assert_eq!(report.fault_count, 2);
+    let run = RunFigures { wall: Nanoseconds(5 * S), step_time, ..run(&decoding, &TIERS) };
+    near(bound(RunFigures { cold: BytesPerSecond(0), ..run }), 0.9);
 }
 
 #[test]
@@ -226,7 +206,8 @@ fn several_tiers_of_one_kind_are_one_line() {
     let progress = progress();
     let kinds = [Kind::CxlMemory, Kind::CxlMemory];
     let tiers = vec![tier(Kind::CxlMemory, 1, false), tier(Kind::CxlMemory, 1, false)];
-    let report = report(Facts { tiers, ..facts(&progress, &kinds) });
+    let report =
+        Report::of(RunFigures { facts: Report { tiers, ..facts() }, ..run(&progress, &kinds) });
     assert_eq!(report.tier_hits, BTreeMap::from([("cxl-memory", 6)]));
 }
 
@@ -236,7 +217,7 @@ fn a_report_has_the_promised_keys_and_replaces_an_older_one() {
     let path = folder.path().join("report.json");
     fs::write(&path, "old").unwrap();
     let progress = progress();
-    report(facts(&progress, &TIERS)).write(&path).unwrap();
+    Report::of(run(&progress, &TIERS)).write(&path).unwrap();
     let read: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let keys = [
         "job",
@@ -302,8 +283,9 @@ fn cold(time: u64) -> StallBreakdown {
 }
 
 fn judged(progress: &Progress, policy: &'static str) -> Report {
-    let facts = Facts { wall: Nanoseconds(20 * S), policy, ..facts(progress, &TIERS) };
-    report(Facts { chunk: Bytes(1_000_000), ..facts })
+    let facts = Report { policy, ..facts() };
+    let run = RunFigures { wall: Nanoseconds(20 * S), facts, ..run(progress, &TIERS) };
+    Report::of(RunFigures { chunk: Bytes(1_000_000), ..run })
 }
 
 fn changes(report: &Report) -> Vec<&'static str> {
@@ -332,8 +314,7 @@ fn a_policy_that_reads_more_than_it_must_is_named_before_more_cache() {
     let progress = waited(&cold(10 * S), 20 * S);
     let with_cache = |policy| {
         let tiers = vec![tier(Kind::MainMemory, 1_500_000_000, false)];
-        let facts = Facts { wall: Nanoseconds(20 * S), policy, tiers, ..facts(&progress, &TIERS) };
-        changes(&report(facts))
+        changes(&report_with(&progress, Report { policy, tiers, ..facts() }))
     };
     assert_eq!(with_cache("fifo"), ["cold-bandwidth", "policy", "cache"]);
     assert_eq!(with_cache("gap"), ["cold-bandwidth", "cache"]);
@@ -345,7 +326,7 @@ fn a_cache_that_lost_room_to_other_memory_is_named_with_what_it_lacked() {
     let whole = tier(Kind::MainMemory, 1_500_000_000, false);
     let with = |cache_least_bytes| {
         let tiers = vec![TierEntry { cache_least_bytes, ..whole.clone() }];
-        report(Facts { wall: Nanoseconds(20 * S), tiers, ..facts(&progress, &TIERS) })
+        report_with(&progress, Report { tiers, ..facts() })
     };
     let shrunk = with(1_200_000_000);
     assert_eq!(changes(&shrunk), ["cold-bandwidth", "cache", "memory"]);
@@ -381,14 +362,8 @@ fn a_busy_loop_of_the_agent_is_named_and_no_device_is_asked_for() {
     let agent = Nanoseconds(10 * S);
     let progress = waited(&StallBreakdown { agent, ..StallBreakdown::none(2) }, 8 * S);
     let with = |busy_share, ran_share| {
-        let pauses = crate::observe::pauses::PauseEntry {
-            events: 9,
-            busy_share,
-            ran_share,
-            ..Default::default()
-        };
-        let wall = Nanoseconds(20 * S);
-        report(Facts { wall, pauses, ..facts(&progress, &TIERS) })
+        let loop_pauses = PauseEntry { events: 9, busy_share, ran_share, ..PauseEntry::default() };
+        report_with(&progress, Report { loop_pauses, ..facts() })
     };
     let busy = with(0.98, 0.95);
     assert_eq!(changes(&busy), ["larger-samples"]);
@@ -406,8 +381,7 @@ fn a_training_that_other_work_slows_down_wants_processors_though_it_hardly_waite
     let progress = waited(&cold(S / 1000), 8 * S);
     let with = |starved| {
         let reader_stats = ReaderStats { starved: Some(Nanoseconds(starved)), ..TWO };
-        let facts = Facts { wall: Nanoseconds(20 * S), reader_stats, ..facts(&progress, &TIERS) };
-        report(facts)
+        Report::of(RunFigures { wall: Nanoseconds(20 * S), reader_stats, ..run(&progress, &TIERS) })
     };
     let slow = with(9 * S);
     assert_eq!(changes(&slow), ["processors"]);
@@ -442,8 +416,7 @@ fn sizes_are_advised_only_to_tiers_that_adapt() {
     assert_eq!(changes(&judged(&progress, "gap")), [""; 0]);
     let mut tiers = vec![tier(Kind::MainMemory, 400, false), tier(Kind::CxlMemory, 200, true)];
     tiers[1].adapts = true;
-    let facts = Facts { wall: Nanoseconds(20 * S), tiers, ..facts(&progress, &TIERS) };
-    let advice = report(facts).advice;
+    let advice = report_with(&progress, Report { tiers, ..facts() }).advice;
     assert!(advice[0].text.contains("give cxl-memory a `size`"), "{advice:?}");
 }
 
@@ -463,8 +436,9 @@ fn a_cold_store_that_gave_more_than_was_needed_is_not_to_be_faster() {
 #[test]
 fn no_more_cache_is_advised_than_is_read_and_no_more_batches_than_there_are() {
     let progress = waited(&cold(10 * S), 20 * S);
-    let facts = |chunk| Facts { wall: Nanoseconds(20 * S), chunk, ..facts(&progress, &TIERS) };
-    assert_eq!(changes(&report(facts(Bytes(1 << 34)))), ["cold-bandwidth", "cache"]);
+    let (wall, chunk) = (Nanoseconds(20 * S), Bytes(1 << 34));
+    let coarse = Report::of(RunFigures { wall, chunk, ..run(&progress, &TIERS) });
+    assert_eq!(changes(&coarse), ["cold-bandwidth", "cache"]);
     let mut short = waited(&cold(10 * S), 8 * S);
     short.epochs.iter_mut().for_each(|epoch| epoch.batches = 4);
     assert_eq!(changes(&judged(&short, "gap")), [""; 0], "4 batches of a rank, 4 are staged");
@@ -477,8 +451,7 @@ fn decoding_on_the_training_s_own_thread_wants_threads_and_all_threads_less_deco
     // Each of two ranks decodes for 30 s of 40 s: three times as long as it computes.
     let mut of = |threads| {
         progress.decode_threads.insert(Rank(0), threads);
-        let facts = Facts { wall: Nanoseconds(40 * S), ..facts(&progress, &TIERS) };
-        report(facts)
+        Report::of(RunFigures { wall: Nanoseconds(40 * S), ..run(&progress, &TIERS) })
     };
     let alone = of(0);
     assert_eq!(
@@ -502,7 +475,7 @@ fn a_cause_of_less_than_half_a_percent_of_the_time_gets_no_advice_beside_a_longe
         ..StallBreakdown::none(2)
     };
     let progress = waited(&causes, 8 * S);
-    let of = |wall| report(Facts { wall: Nanoseconds(wall), ..facts(&progress, &TIERS) });
+    let of = |wall| Report::of(RunFigures { wall: Nanoseconds(wall), ..run(&progress, &TIERS) });
     assert_eq!(changes(&of(5 * S)), ["decode-threads"], "2 % of the time");
     assert_eq!(changes(&of(40 * S)), [""; 0], "0.25 % of the time");
 }
@@ -511,18 +484,15 @@ fn a_cause_of_less_than_half_a_percent_of_the_time_gets_no_advice_beside_a_longe
 fn a_training_that_gets_tensors_is_not_told_to_decode_by_more_threads() {
     let causes = StallBreakdown { decoding: Nanoseconds(30 * S), ..StallBreakdown::none(2) };
     let progress = waited(&causes, 8 * S);
-    let wall = Nanoseconds(40 * S);
-    let facts = Facts { wall, transform: Some(transform()), ..facts(&progress, &TIERS) };
-    assert_eq!(changes(&report(facts)), [""; 0]);
+    let facts = Report { transform: Some(transform()), ..facts() };
+    let run = RunFigures { wall: Nanoseconds(40 * S), facts, ..run(&progress, &TIERS) };
+    assert_eq!(changes(&Report::of(run)), [""; 0]);
 }
 
 #[test]
 fn the_page_cache_gives_no_more_than_was_read_cold() {
-    let progress = progress();
     let figures = PageCacheFigures { served: Bytes(u64::MAX), ..PageCacheFigures::default() };
-    let page_cache = Some(PageCacheEntry::of("auto", Some(figures)));
-    let report = report(Facts { page_cache, ..facts(&progress, &TIERS) });
-    assert_eq!(report.page_cache.unwrap().read_bytes, report.cold_read_bytes);
+    assert_eq!(PageCacheEntry::of("auto", Some(figures), Bytes(1400)).read_bytes, 1400);
 }
 
 #[test]
@@ -557,10 +527,10 @@ fn what_was_chosen_is_told_line_by_line() {
     let (requests, retries, hedges, hedges_won) = (40, 3, 5, 2);
     let (split, discarded) = (1, Bytes(77));
     let figures = ObjectFigures { requests, retries, hedges, hedges_won, split, discarded };
-    let mut facts = facts(&progress, &TIERS);
+    let mut facts = Report { object_requests: Some(figures), lease_copyouts: 6, ..facts() };
     facts.tiers[0].stored = Some("page-cache");
     facts.tiers[0].copy_threads = 1;
-    let report = report(Facts { requests: Some(figures), copyouts: 6, ..facts });
+    let report = Report::of(RunFigures { facts, ..run(&progress, &TIERS) });
     assert_eq!(
         report.choices(),
         [
@@ -577,21 +547,26 @@ fn what_was_chosen_is_told_line_by_line() {
     assert_eq!(document["tiers"][0]["stored"], "page-cache");
 }
 
-/// What is known of a transform of which a sample was damaged and another too large.
-fn transform() -> TransformFacts {
-    TransformFacts {
+/// A transform of which a sample was damaged and another too large.
+fn transform() -> TransformEntry {
+    let rejected = [1, 1, 0, 0, 0, 0];
+    let counts = Counts { rejected, started: 2, ..Counts::default() };
+    let failed = TransformCount { failed: 2, ..TransformCount::default() };
+    let transforms = [failed, TransformCount::default()];
+    let total = EpochProgress { transforms, ..EpochProgress::default() };
+    TransformEntry {
         threads: 2,
-        cached: Form::Stored,
+        cached: "stored",
         cached_because: "no tier keeps samples".to_owned(),
         quick_modes: vec!["dct: fast"],
-        counts: Counts { rejected: [1, 1, 0, 0, 0, 0], started: 2, ..Counts::default() },
+        ..TransformEntry::of(&counts, &total, Nanoseconds(S))
     }
 }
 
 #[test]
 fn the_page_of_docs_explains_every_key_of_a_report() {
     let progress = progress();
-    let report = report(Facts { transform: Some(transform()), ..facts(&progress, &TIERS) });
+    let report = report_with(&progress, Report { transform: Some(transform()), ..facts() });
     let page = include_str!("../../../../docs/report.md");
     let words: BTreeSet<&str> =
         page.split(|it: char| !it.is_ascii_alphanumeric() && it != '_').collect();
@@ -609,9 +584,7 @@ fn the_page_of_docs_explains_every_key_of_a_report() {
 
 #[test]
 fn a_transform_has_its_table_in_the_page_and_its_reasons_in_the_text() {
-    let mut progress = progress();
-    progress.epochs[0].transforms[Form::Stored as usize].failed = 2;
-    let report = report(Facts { transform: Some(transform()), ..facts(&progress, &TIERS) });
+    let report = report_with(&progress(), Report { transform: Some(transform()), ..facts() });
     let line = report.transform.as_ref().unwrap().line();
     assert!(line.contains("2 samples became no row (1 damaged, 1 too-large)"), "{line}");
     let text = page(&report);
@@ -635,7 +608,7 @@ fn page(report: &Report) -> String {
 #[test]
 fn the_page_shows_the_verdict_the_causes_and_every_tier_and_loads_nothing() {
     let progress = progress();
-    let report = report(facts(&progress, &TIERS));
+    let report = Report::of(run(&progress, &TIERS));
     let text = page(&report);
     let document =
         roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
@@ -657,9 +630,8 @@ fn the_page_shows_the_verdict_the_causes_and_every_tier_and_loads_nothing() {
 
 #[test]
 fn the_page_lists_some_faults_and_changes_and_no_heading_without_any() {
-    let mut progress = progress();
-    progress.faults = vec![(SampleId(3), Fault::Truncated); 1000];
-    let mut many = report(facts(&progress, &TIERS));
+    let faults = vec![fault("class/3.jpg"); 1000];
+    let mut many = report_with(&progress(), Report { faults, ..facts() });
     let fault = |text: &str| text.matches("sample 3 of class/3.jpg").count();
     assert_eq!(fault(&page(&many)), 50);
     many.fault_count = 0;
@@ -676,7 +648,7 @@ fn the_longest_waits_are_named_first_and_those_that_nobody_sees_are_not() {
         ..StallBreakdown::none(2)
     };
     progress.epochs = vec![EpochProgress { causes, ..epoch(0, 0, 0, 4000) }];
-    let text = page(&report(facts(&progress, &TIERS)));
+    let text = page(&Report::of(run(&progress, &TIERS)));
     let at = |name: &str| text.find(&format!(">{name} "));
     assert!(at("keep").unwrap() < at("cold-store").unwrap(), "{text}");
     assert_eq!(at("staging-room"), None);
@@ -698,8 +670,8 @@ fn one_epoch_tells_nothing_of_a_larger_cache_and_a_last_one_that_was_cut_off_not
 fn names_from_outside_stay_text_on_the_page() {
     let progress = progress();
     let name = "</title><script>alert(1)</script>&\u{1}";
-    let report =
-        Report::of(Facts { job: name, ..facts(&progress, &TIERS) }, |_| "<img src=x>".to_owned());
+    let (job, faults) = (name.to_owned(), vec![fault("<img src=x>")]);
+    let report = report_with(&progress, Report { job, faults, ..facts() });
     let text = page(&report);
     let document =
         roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
@@ -712,11 +684,11 @@ fn names_from_outside_stay_text_on_the_page() {
 fn a_run_of_many_epochs_makes_a_page_of_bounded_bars_and_an_empty_one_a_page() {
     let mut progress = progress();
     progress.epochs = vec![epoch(1000, 0, 0, 40); 1000];
-    let many = page(&report(facts(&progress, &TIERS)));
+    let many = page(&Report::of(run(&progress, &TIERS)));
     assert!(many.contains("Waited in each 13 epochs, s"), "{}", &many[..2000]);
     let bars = many.matches("<rect ").count();
     assert!((1000 / 13..100).contains(&bars), "{bars}");
     progress.epochs.clear();
-    let none = page(&report(facts(&progress, &TIERS)));
+    let none = page(&Report::of(run(&progress, &TIERS)));
     roxmltree::Document::parse(&none).unwrap();
 }

@@ -1,9 +1,15 @@
 //! One tier in the report: its size, how its bytes were stored, by how many threads, how much was written.
 
 use serde::Serialize;
-use tierfeed_core::units::{Bytes, BytesPerSecond};
+use tierfeed_core::{
+    fleet::schedule::{Figures, WriteRates},
+    units::Bytes,
+};
 use tierfeed_numa_memory::{HugePages, Placement, Stores};
-use tierfeed_prefetcher::{plane::TierTraffic, tier::WriteMode};
+use tierfeed_prefetcher::{
+    plane::{TierTraffic, WriteModes},
+    tier::WriteMode,
+};
 
 use super::DirectEntry;
 
@@ -31,7 +37,7 @@ pub struct TierEntry {
     pub copy_threads: u64,
     /// The measured rates that decided `copy_threads`, if they did.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub writers_measured: Option<WritersEntry>,
+    pub writers_measured: Option<WriteRates>,
     /// Bytes of the samples that were copied to it.
     pub written_bytes: u64,
     pub epoch_written_max_bytes: u64,
@@ -42,25 +48,14 @@ pub struct TierEntry {
     /// Whether trainers read samples in place; absent for files, which they cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direct: Option<DirectEntry>,
-    /// The time from a request to the first byte; `None` if it is not known.
-    pub latency_ns: Option<u64>,
-    /// The rate at which its bytes come into main memory; `None` if it is not known.
-    pub bandwidth_bytes_per_s: Option<u64>,
-    /// Where these figures come from: `emulated`, `probe report FILE of DATE`, `calibration at this start`,
-    /// `calibration FILE of DATE` or `none`; then why not from where they would have come first.
-    pub figures_from: String,
+    /// From `emulated`, `probe report FILE of DATE`, `calibration at this start`, `calibration FILE of DATE` or
+    /// `none`; then why not from where they would have come first.
+    #[serde(flatten)]
+    pub figures: Figures,
     /// What it was used for: `retention-and-look-ahead`, `retention`, `look-ahead`, `staging` or `left-out`.
     #[serde(rename = "use")]
     pub role: &'static str,
     pub decision: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct WritersEntry {
-    /// The rate of one thread.
-    pub one_bytes_per_s: u64,
-    /// The rate of two threads.
-    pub two_bytes_per_s: u64,
 }
 
 /// Where the batches of a rank were staged, on a host with CPUs on several NUMA nodes.
@@ -101,30 +96,18 @@ pub struct StagingPartEntry {
     pub placement: Option<&'static str>,
 }
 
-impl StagingPartEntry {
-    /// With the placement that was read back after the allocation.
-    #[must_use]
-    pub fn placed(self, placement: Option<Placement>) -> Self {
-        let name = |placement| match placement {
-            Placement::Anywhere => "anywhere",
-            Placement::Verified { .. } => "verified",
-            Placement::Preferred { .. } => "preferred",
-            Placement::Unverified { .. } => "unverified",
-        };
-        Self { placement: placement.map(name), ..self }
-    }
-}
-
 impl StagingEntry {
-    /// Staging memory in `parts`, stored as that of the first rank.
-    #[must_use]
-    pub fn of(
-        way: Option<WriteMode>,
-        parts: Vec<StagingPartEntry>,
-        ranks: Vec<RankPlacementEntry>,
-    ) -> Self {
-        let (stored, pages) = way.map_or((None, None), named);
-        Self { parts, stored, pages, ranks }
+    /// Notes how it is stored, as that of the first rank, and the placements that were read back.
+    pub fn note_use(&mut self, modes: &WriteModes) {
+        (self.stored, self.pages) = modes.staging.map_or((None, None), named);
+        for (part, placement) in self.parts.iter_mut().zip(&modes.staging_placements) {
+            part.placement = Some(match placement {
+                Placement::Anywhere => "anywhere",
+                Placement::Verified { .. } => "verified",
+                Placement::Preferred { .. } => "preferred",
+                Placement::Unverified { .. } => "unverified",
+            });
+        }
     }
 
     /// A line of text on where it lies; `None` if that is main memory alone.
@@ -160,18 +143,11 @@ fn words(stored: &str, pages: Option<&str>) -> Vec<String> {
 }
 
 impl TierEntry {
-    /// With the figures of a run. `most` is the most that an epoch wrote to the tier.
-    #[must_use]
-    pub fn used(self, way: Option<WriteMode>, traffic: &TierTraffic, most: Bytes) -> Self {
-        let (stored, pages) = way.map_or((None, None), named);
-        Self {
-            stored,
-            pages,
-            written_bytes: traffic.written.bytes.0,
-            epoch_written_max_bytes: most.0,
-            failed_writes: traffic.writes_failed,
-            ..self
-        }
+    /// Notes how its bytes were stored, and how many.
+    pub fn note_use(&mut self, way: Option<WriteMode>, traffic: &TierTraffic) {
+        (self.stored, self.pages) = way.map_or((None, None), named);
+        self.written_bytes = traffic.written.bytes.0;
+        self.failed_writes = traffic.writes_failed;
     }
 
     /// `None` for files.
@@ -189,8 +165,7 @@ impl TierEntry {
             (threads, None) => format!("{threads} copy threads"),
             (threads, Some(rates)) => format!(
                 "{threads} of 2 copy threads (measured: 1 writes {}, 2 write {})",
-                BytesPerSecond(rates.one_bytes_per_s),
-                BytesPerSecond(rates.two_bytes_per_s)
+                rates.one, rates.two
             ),
         });
         words.extend(self.writes_per_epoch_bytes.map(|allowed| {
@@ -223,16 +198,17 @@ fn named(way: WriteMode) -> (Option<&'static str>, Option<&'static str>) {
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_core::tier::Kind;
+    use tierfeed_core::{tier::Kind, units::BytesPerSecond};
     use tierfeed_prefetcher::plane::Traffic;
 
     use super::*;
 
-    fn used(way: Option<WriteMode>, planned: TierEntry) -> TierEntry {
+    fn used(way: Option<WriteMode>, mut planned: TierEntry) -> TierEntry {
         let kind = Kind::Storage;
         let (read, writes_failed) = (Traffic::default(), 2);
         let written = Traffic { operations: 3, bytes: Bytes::mib(90), failed: 0 };
-        planned.used(way, &TierTraffic { kind, read, written, writes_failed }, Bytes::mib(30))
+        planned.note_use(way, &TierTraffic { kind, read, written, writes_failed });
+        planned
     }
 
     fn planned() -> TierEntry {
@@ -242,7 +218,8 @@ mod tests {
     #[test]
     fn wear_stands_beside_its_limit() {
         let most = Some(Bytes::mib(40).0);
-        let tier = TierEntry { writes_per_epoch_bytes: most, ..planned() };
+        let epoch_written_max_bytes = Bytes::mib(30).0;
+        let tier = TierEntry { writes_per_epoch_bytes: most, epoch_written_max_bytes, ..planned() };
         let tier = used(Some(WriteMode::Direct), tier);
         assert_eq!((tier.stored, tier.pages), (Some("direct-io"), None));
         assert_eq!((tier.written_bytes, tier.failed_writes), (Bytes::mib(90).0, 2));
@@ -267,22 +244,23 @@ mod tests {
         );
         assert!(choice(Stores::Cached, HugePages::Reserved).contains("reserved huge pages"));
         assert!(!choice(Stores::Cached, HugePages::Unknown).contains("pages"));
-        let staging = WriteMode::Memory { stores: Stores::Cached, pages: HugePages::Reserved };
+        let mut staging = StagingEntry::default();
+        assert_eq!(staging.choice(), None, "no trainer came");
+        staging.note_use(&WriteModes {
+            staging: Some(WriteMode::Memory { stores: Stores::Cached, pages: HugePages::Reserved }),
+            staging_placements: Vec::new(),
+            tiers: Vec::new(),
+        });
         assert_eq!(
-            StagingEntry::of(Some(staging), Vec::new(), Vec::new()).choice().unwrap(),
+            staging.choice().unwrap(),
             "staging: stores through the caches, reserved huge pages"
-        );
-        assert_eq!(
-            StagingEntry::of(None, Vec::new(), Vec::new()).choice(),
-            None,
-            "no trainer came"
         );
     }
 
     #[test]
     fn the_number_of_writers_stands_beside_what_decided_it() {
-        let (one_bytes_per_s, two_bytes_per_s) = (17_000_000_000, 17_100_000_000);
-        let writers_measured = Some(WritersEntry { one_bytes_per_s, two_bytes_per_s });
+        let (one, two) = (BytesPerSecond(17_000_000_000), BytesPerSecond(17_100_000_000));
+        let writers_measured = Some(WriteRates { one, two });
         let tier = TierEntry { copy_threads: 1, writers_measured, ..planned() };
         let choice = used(Some(WriteMode::PageCache), tier).choice().unwrap();
         let expected = "1 of 2 copy threads (measured: 1 writes 17 GB/s, 2 write 17.10 GB/s)";

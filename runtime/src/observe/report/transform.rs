@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tierfeed_core::{
-    session::{Form, Progress},
+    session::{EpochProgress, Form},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_prefetcher::transforms::Counts;
 
 use super::seconds;
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TransformEntry {
     /// Workers, which have a thread each.
     pub threads: u32,
@@ -45,40 +45,26 @@ pub struct TransformEntry {
     pub workers_timed_out: u64,
 }
 
-#[derive(Debug, Clone)]
-pub struct TransformFacts {
-    pub threads: u32,
-    pub cached: Form,
-    pub cached_because: String,
-    pub quick_modes: Vec<&'static str>,
-    /// The counts of the workers, if they ended in time.
-    pub counts: Counts,
-}
-
 impl TransformEntry {
-    pub(super) fn of(facts: TransformFacts, progress: &Progress, wall: Nanoseconds) -> Self {
-        let TransformFacts { threads, cached, cached_because, quick_modes, counts } = facts;
-        let transforms = || progress.epochs.iter().flat_map(|epoch| epoch.transforms);
-        let prepared =
-            progress.epochs.iter().map(|epoch| epoch.transforms[Form::Prepared as usize]);
-        let thread_s = seconds(Nanoseconds(transforms().map(|it| it.time.0).sum()));
+    /// The figures of the workers and of all epochs.
+    #[must_use]
+    pub fn of(counts: &Counts, total: &EpochProgress, wall: Nanoseconds) -> Self {
+        let [stored, prepared] = total.transforms;
+        let thread_s = seconds(Nanoseconds(stored.time.0.saturating_add(prepared.time.0)));
         Self {
-            threads,
-            cached: cached.name(),
-            cached_because,
-            quick_modes,
-            samples: transforms().map(|it| it.samples).sum(),
-            prepared_samples: prepared.map(|it| it.samples).sum(),
-            failed: transforms().map(|it| it.failed).sum(),
+            samples: stored.samples + prepared.samples,
+            prepared_samples: prepared.samples,
+            failed: stored.failed + prepared.failed,
             failed_for: counts.rejections().collect(),
-            read_bytes: transforms().map(|it| it.read.0).sum(),
-            row_bytes: transforms().map(|it| it.made.0).sum(),
+            read_bytes: stored.read.0 + prepared.read.0,
+            row_bytes: stored.made.0 + prepared.made.0,
             thread_s,
             held_s: counts.held.as_secs_f64(),
             busy_cores: thread_s / seconds(wall).max(1e-9),
             workers_started: counts.started,
             workers_crashed: counts.crashed,
             workers_timed_out: counts.timed_out,
+            ..Self::default()
         }
     }
 

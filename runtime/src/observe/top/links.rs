@@ -6,7 +6,7 @@ use tierfeed_core::{
 };
 
 use super::{bytes_rate, change::Change, table::Table, unknown};
-use crate::observe::status::NodeStatus;
+use crate::observe::status::{NodeStatus, TierStatus};
 
 const LINKS_MAX: usize = 16;
 
@@ -44,9 +44,9 @@ fn of_node(node: &Change<'_, NodeStatus>) -> Vec<Link> {
     let name = |from: &str| format!("node {} from {from}", node.now.node);
     let plain = |from: &str, rate| Link { name: name(from), rate, in_flight: None, failures: None };
     let cold = plain("cold-store", node.rate(|it| it.cold_read_bytes));
-    let tiers = node.now.tiers.iter().map(|tier| {
+    let tiers = node.now.tiers.iter().map(|TierStatus { tier, .. }| {
         let read = |it: &NodeStatus| {
-            let same = it.tiers.iter().filter(|other| other.name == tier.name);
+            let same = it.tiers.iter().filter(|other| other.tier.name == tier.name);
             same.map(|tier| tier.read_bytes).sum()
         };
         plain(tier.name.name(), node.rate(read))

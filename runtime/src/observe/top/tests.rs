@@ -2,13 +2,11 @@ use tierfeed_core::{
     fleet::{
         State,
         members::{PeerLink, Standing},
-        schedule::Role,
     },
     id::NodeId,
     session::{Busy, EpochProgress, StallBreakdown},
     tier::Kind,
 };
-use tierfeed_prefetcher::plane::Usage;
 
 use super::*;
 use crate::observe::status::TierStatus;
@@ -93,7 +91,7 @@ fn agent(steps: u64, waited: f64, cold: u64) -> NodeFigures {
         levels: vec![(Bytes::mib(2), Bytes::mib(1))],
         tiers_busy: vec![busy(2)],
         cold_busy: busy(16),
-        usage: Usage { arenas: Bytes::mib(1), tiers: Vec::new() },
+        staging_held: Bytes::mib(1),
         job_memory: Bytes::mib(3),
         own_memory: Bytes::mib(2),
         memory_budget: Bytes::mib(4),
@@ -277,17 +275,9 @@ fn nodes_whose_trainers_wait_longest_come_first() {
 
 #[test]
 fn links_of_nodes_come_by_their_rates_with_those_that_are_not_asked() {
-    let tier = |read_bytes| TierStatus {
-        name: Kind::MainMemory,
-        budget_bytes: 0,
-        emulated: false,
-        read_bytes,
-        latency_ns: None,
-        bandwidth_bytes_per_s: None,
-        figures_from: String::new(),
-        role: Role::Retention,
-        decision: String::new(),
-    };
+    let scheduled = node(10, 0).schedule.tiers;
+    let memory = scheduled.into_iter().find(|tier| tier.name == Kind::MainMemory).unwrap();
+    let tier = |read_bytes| TierStatus { tier: memory.clone(), read_bytes };
     let peer = |peer, received, standing| PeerLink {
         peer: NodeId(peer),
         received: Bytes(received),

@@ -319,10 +319,10 @@ fn status_shows_what_nodes_told() {
     assert_eq!((status.job.as_str(), status.batches, status.nodes), ("job", 30, 1));
     let node = &status.joined[0];
     assert_eq!((node.state, node.batches, node.lent_chunks), (State::Alive, 4, 3));
-    assert_eq!((node.tiers[1].read_bytes, node.tiers[1].emulated), (77, true));
+    assert_eq!((node.tiers[1].read_bytes, node.tiers[1].tier.emulated), (77, true));
     let place = "second: 15 GB/s, faster than scratch";
     assert_eq!(
-        (node.tiers[1].role, node.tiers[1].decision.as_str()),
+        (node.tiers[1].tier.role, node.tiers[1].tier.decision.as_str()),
         (Role::RetentionAndLookAhead, place)
     );
     assert_eq!((node.schedule.generation, node.schedule.staged_batches), (0, 4));

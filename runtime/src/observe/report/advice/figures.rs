@@ -1,53 +1,33 @@
 //! The figures of a run on which advice is based and checked.
 
 use tierfeed_core::{
-    session::{Busy, Cycle, EpochProgress, LookAhead, Progress, StallCause},
-    tier::Kind,
+    session::{Busy, EpochProgress, StallCause},
     units::{Bytes, BytesPerSecond, seconds},
 };
 
-use crate::observe::report::{transform::TransformEntry, verdict::StallSummary};
+use crate::observe::report::{EpochEntry, RunFigures, verdict::StallSummary};
 
 #[derive(Debug)]
-pub(in crate::observe::report) struct RunFigures<'a> {
-    pub(in crate::observe::report) waiting: &'a StallSummary,
-    pub(in crate::observe::report) progress: &'a Progress,
-    pub(in crate::observe::report) kinds: &'a [Kind],
-    /// The names of tiers whose size adapts.
-    pub(in crate::observe::report) adapting: Vec<&'static str>,
-    pub(in crate::observe::report) ranks: u32,
-    pub(in crate::observe::report) policy: &'static str,
-    pub(in crate::observe::report) staged_batches: u32,
-    pub(in crate::observe::report) look_ahead: LookAhead,
-    /// The mean cycle of a training with idle phases.
-    pub(in crate::observe::report) cycle: Option<Cycle>,
-    pub(in crate::observe::report) chunk: Bytes,
-    /// The sum of all caches.
-    pub(in crate::observe::report) cached: Bytes,
+pub(super) struct Figures<'a> {
+    pub(super) run: &'a RunFigures<'a>,
+    pub(super) total: &'a EpochProgress,
+    pub(super) waiting: &'a StallSummary,
     /// `minimal_cold_bytes` of the last epoch with batches.
-    pub(in crate::observe::report) minimal_cold: Bytes,
-    /// Processors of this node, which trainers and agent share.
-    pub(in crate::observe::report) processors: u64,
-    /// The memory tier that lost most of its room while the job ran, if one did.
-    pub(in crate::observe::report) shrunk: Option<Shrunk>,
-    /// The share of the training in which the loop of the agent did not wait for events.
-    pub(in crate::observe::report) loop_busy_share: f64,
-    /// The share of the training in which it ran on a processor.
-    pub(in crate::observe::report) loop_ran_share: f64,
-    pub(in crate::observe::report) transform: Option<TransformEntry>,
+    pub(super) minimal_cold: Bytes,
 }
 
-/// A memory tier that had less room than it was to have.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::observe::report) struct Shrunk {
-    pub(in crate::observe::report) tier: &'static str,
-    /// The bytes that it was to cache.
-    pub(in crate::observe::report) cache: Bytes,
-    /// The least that it had room for.
-    pub(in crate::observe::report) least: Bytes,
-}
+impl<'a> Figures<'a> {
+    pub(super) fn of(
+        run: &'a RunFigures<'a>,
+        total: &'a EpochProgress,
+        waiting: &'a StallSummary,
+        epochs: &[EpochEntry],
+    ) -> Self {
+        let last = epochs.iter().rev().find(|epoch| epoch.batches > 0);
+        let minimal_cold = Bytes(last.map_or(0, |epoch| epoch.minimal_cold_bytes));
+        Self { run, total, waiting, minimal_cold }
+    }
 
-impl RunFigures<'_> {
     /// The time in which a reader did not wait, in seconds.
     pub(super) fn computing(&self) -> f64 {
         (self.waiting.wall_s - self.waiting.stall_s).max(0.0)
@@ -55,8 +35,7 @@ impl RunFigures<'_> {
 
     /// Batches that each rank used.
     pub(super) fn steps(&self) -> u64 {
-        let batches: u64 = self.progress.epochs.iter().map(used).sum();
-        batches / u64::from(self.ranks.max(1))
+        used(self.total) / u64::from(self.run.ranks.max(1))
     }
 
     /// The time in which a rank computes between two batches, in seconds.
@@ -67,7 +46,7 @@ impl RunFigures<'_> {
     /// The epoch that waited longest for `cause`, of those of which at least half was read, and how long each
     /// rank computed in it.
     pub(super) fn worst_epoch(&self, cause: StallCause) -> Option<(&EpochProgress, f64)> {
-        let epochs = || self.progress.epochs_of_job();
+        let epochs = || self.run.progress.epochs_of_job();
         let most = epochs().map(used).max().filter(|most| *most > 0)?;
         let waited = |epoch: &&EpochProgress| {
             let part = epoch.causes.parts().find(|(other, _)| *other == cause);
@@ -76,17 +55,12 @@ impl RunFigures<'_> {
         let whole = epochs().filter(|epoch| used(epoch) * 2 > most);
         // The last of equals: what it shows is steady.
         let epoch = whole.max_by_key(waited)?;
-        let all: u64 = self.progress.epochs.iter().map(used).sum();
-        Some((epoch, self.computing() * number(used(epoch)) / number(all)))
+        Some((epoch, self.computing() * number(used(epoch)) / number(used(self.total))))
     }
 
     /// Bytes that all ranks of the node take in a step.
     pub(super) fn bytes_per_step(&self) -> u64 {
-        self.demand() / self.steps().max(1)
-    }
-
-    pub(super) fn demand(&self) -> u64 {
-        self.progress.epochs.iter().map(|epoch| epoch.demand.0).sum()
+        self.total.demand.0 / self.steps().max(1)
     }
 
     /// What a reader waited for the cold store, without the first batches, which no agent can have ready.
@@ -97,13 +71,13 @@ impl RunFigures<'_> {
     /// The part of the waits after the first epoch.
     pub(super) fn later_share(&self) -> f64 {
         let stall = |epoch: &EpochProgress| number(epoch.causes.total().0);
-        let all: f64 = self.progress.epochs.iter().map(stall).sum();
-        let later: f64 = self.progress.epochs.iter().skip(1).map(stall).sum();
+        let all = stall(self.total);
+        let later: f64 = self.run.progress.epochs.iter().skip(1).map(stall).sum();
         if all > 0.0 { later / all } else { 0.0 }
     }
 
     pub(super) fn is_first_epoch_only(&self) -> bool {
-        self.progress.epochs.iter().filter(|epoch| epoch.batches > 0).count() < 2
+        self.run.progress.epochs.iter().filter(|epoch| epoch.batches > 0).count() < 2
     }
 
     pub(super) fn busy_share(&self, link: &Busy) -> f64 {

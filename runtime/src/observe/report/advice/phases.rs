@@ -11,9 +11,8 @@ use tierfeed_core::{
 };
 
 use super::{
-    Advice, MARGIN, RunFigures,
-    check::{Candidate, Premise},
-    figures::{number, per_second, whole},
+    Advice, MARGIN,
+    figures::{Figures, number, per_second, whole},
 };
 
 /// The part of the waits that the idle time of the store must be able to take, else the store is too slow.
@@ -37,34 +36,32 @@ struct Phases {
     net: f64,
 }
 
-impl RunFigures<'_> {
+impl Figures<'_> {
     /// Advice if idle phases of the training could have been used; `None` if they could not.
-    pub(super) fn against_phases(&self, given: BytesPerSecond) -> Option<Vec<Candidate>> {
+    pub(super) fn against_phases(&self, given: BytesPerSecond) -> Option<Vec<Advice>> {
         let phases = self.phases(given)?;
-        let mut advice = Vec::new();
         let room = whole(phases.room);
-        let cached = self.cached.0;
-        if cached == 0 {
-            advice.push(self.deeper_staging(phases));
+        let first = if self.run.cached().0 == 0 {
+            self.deeper_staging(phases)
         } else if self.is_off(given) {
-            advice.push(self.look_ahead_at_all(phases, given));
+            Some(self.look_ahead_at_all(phases, given))
         } else {
-            let chunk = self.chunk.0.max(1);
-            advice.push(more_room(phases, Bytes(room.div_ceil(chunk) * chunk)));
-        }
-        advice.push(self.faster_in_busy_phases(phases, given)?);
-        Some(advice)
+            let chunk = self.run.chunk.0.max(1);
+            Some(more_room(phases, Bytes(room.div_ceil(chunk) * chunk)))
+        };
+        Some(first.into_iter().chain(self.faster_in_busy_phases(phases, given)).collect())
     }
 
     fn phases(&self, given: BytesPerSecond) -> Option<Phases> {
-        let cycle = self.cycle?;
-        let cycles = number(self.demand()) / number(cycle.consumed.0.max(1));
+        let cycle = self.run.cycle?;
+        let cycles = number(self.total.demand.0) / number(cycle.consumed.0.max(1));
         let waited = self.waited_for_cold();
-        let busy = seconds(self.progress.cold_busy.time());
+        let busy = seconds(self.run.progress.cold_busy.time());
         let idle_phases = cycles * seconds(cycle.idle);
         let unused = (self.waiting.wall_s - busy).clamp(0.0, idle_phases);
         let avoidable = waited.min(unused);
-        let epochs = number(self.progress.epochs.iter().filter(|it| it.batches > 0).count() as u64);
+        let epochs =
+            number(self.run.progress.epochs.iter().filter(|it| it.batches > 0).count() as u64);
         let cycles_per_epoch = cycles / epochs.max(1.0);
         (cycles >= 1.0 && avoidable > waited * USEFUL).then_some(Phases {
             cycles,
@@ -75,7 +72,7 @@ impl RunFigures<'_> {
     }
 
     fn is_off(&self, given: BytesPerSecond) -> bool {
-        match self.look_ahead {
+        match self.run.look_ahead {
             LookAhead::Off => true,
             LookAhead::Auto => given >= AUTO_RATE_MAX,
             LookAhead::Room(_) => false,
@@ -83,8 +80,8 @@ impl RunFigures<'_> {
     }
 
     /// Advises to use the tiers that there are.
-    fn look_ahead_at_all(&self, phases: Phases, given: BytesPerSecond) -> Candidate {
-        let room = Bytes(whole(phases.room).min(self.cached.0));
+    fn look_ahead_at_all(&self, phases: Phases, given: BytesPerSecond) -> Advice {
+        let room = Bytes(whole(phases.room).min(self.run.cached().0));
         let part = number(room.0) / phases.room.max(1.0);
         let wish = if given >= AUTO_RATE_MAX { room.to_string() } else { "auto".to_owned() };
         let text = format!(
@@ -92,35 +89,33 @@ impl RunFigures<'_> {
              more was needed: `prefetch.look_ahead: {wish}` would read ahead in that time, into {room} of \
              the tiers"
         );
-        let advice = Advice {
+        Advice {
             more_bytes: Some(room.0),
             ..Advice::new("look-ahead", text).saving(phases.avoidable * part.min(1.0) * phases.net)
-        };
-        Candidate::new(advice, Premise::Phases)
+        }
     }
 
     /// Advises more batches ahead, where only staging can hold them.
-    fn deeper_staging(&self, phases: Phases) -> Candidate {
+    fn deeper_staging(&self, phases: Phases) -> Option<Advice> {
         let per_step = self.bytes_per_step().max(1);
         let more = whole(phases.room).div_ceil(per_step);
-        let count = u64::from(self.staged_batches) + more;
+        let count = self.staged_with(more)?;
         let bytes = Bytes(more * per_step);
         let text = format!(
             "the cold store stood idle while the training did something else: `prefetch.batches: {count}` \
              instead of {}, which takes {bytes} of main memory, or a tier of that size would hold what it \
              could have read ahead",
-            self.staged_batches
+            self.run.staged_batches
         );
-        let advice = Advice {
+        Some(Advice {
             to_count: Some(count),
             more_bytes: Some(bytes.0),
             ..Advice::new("batches-ahead", text).saving(phases.avoidable)
-        };
-        Candidate::new(advice, Premise::Phases)
+        })
     }
 
-    fn faster_in_busy_phases(&self, phases: Phases, given: BytesPerSecond) -> Option<Candidate> {
-        let busy = seconds(self.cycle?.busy);
+    fn faster_in_busy_phases(&self, phases: Phases, given: BytesPerSecond) -> Option<Advice> {
+        let busy = seconds(self.run.cycle?.busy);
         let missing = self.waited_for_cold() * number(given.0) / phases.cycles;
         let needed = per_second(Bytes(whole(busy * number(given.0) + missing)), busy);
         let target = BytesPerSecond(whole(number(needed.0) * MARGIN));
@@ -128,22 +123,20 @@ impl RunFigures<'_> {
             "the cold store gave {given}, the busy phases of the training take {needed} of it: {target} \
              would keep up"
         );
-        let advice = Advice {
+        (needed > given).then(|| Advice {
             to_bytes_per_s: Some(target.0),
             ..Advice::new("cold-bandwidth", text).saving(self.waited_for_cold())
-        };
-        Some(Candidate::new(advice, Premise::TooSlow { given, needed }))
+        })
     }
 }
 
-fn more_room(phases: Phases, room: Bytes) -> Candidate {
+fn more_room(phases: Phases, room: Bytes) -> Advice {
     let text = format!(
         "the cold store stood idle while the training did something else, because the tiers had no room \
          for what comes next: {room} more of memory (main memory or CXL) for look-ahead would hold it"
     );
-    let advice = Advice {
+    Advice {
         more_bytes: Some(room.0),
         ..Advice::new("look-ahead-room", text).saving(phases.avoidable)
-    };
-    Candidate::new(advice, Premise::Phases)
+    }
 }

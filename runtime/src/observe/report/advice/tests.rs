@@ -7,14 +7,14 @@ use tierfeed_core::{
     latency_quantiles::{LatencyQuantiles, PerMillion},
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::policy::{self, Aim},
-    session::{LookAhead, OnError, Progress, Session, Settings, StallBreakdown, Windows},
+    session::{LookAhead, OnError, Progress, Session, Settings, Windows},
     simulator::{LinkModel, Machine, Model, Outcome, Pause, simulate_on},
-    tier::{Buffer, Kind, Speed},
+    tier::{Buffer, Speed},
     units::{Nanoseconds, seconds},
 };
 
 use super::*;
-use crate::observe::report::verdict::{Batches, ReaderStats, StallSummary};
+use crate::observe::report::{Report, verdict::ReaderStats};
 
 const MS: u64 = 1_000_000;
 
@@ -92,33 +92,37 @@ impl Case {
         let outcome = self.run();
         let progress = progress(&self.settings, &outcome);
         let wall = outcome.epochs.iter().map(|epoch| epoch.duration.0).sum();
-        let mut causes = StallBreakdown::none(self.settings.tiers.len());
-        progress.epochs.iter().for_each(|epoch| causes.add(&epoch.causes));
-        let readers = ReaderStats { readers_max: 1, ..ReaderStats::default() };
-        let batches = Batches { ranks: 1, ..Batches::default() };
-        let first = outcome.first_stall;
-        let waiting = StallSummary::of(&causes, first, Nanoseconds(wall), readers, batches);
         let kinds: Vec<Kind> = self.settings.tiers.iter().map(|tier| tier.kind).collect();
-        let last = outcome.epochs.last().unwrap();
-        advise(&RunFigures {
-            waiting: &waiting,
+        let tier = |tier: &Buffer| TierEntry {
+            name: tier.kind.name(),
+            cache_bytes: tier.capacity(CHUNK).0,
+            cache_least_bytes: tier.capacity(CHUNK).0,
+            ..TierEntry::default()
+        };
+        let facts = Report {
+            policy: self.settings.policy.name(),
+            tiers: self.settings.tiers.iter().map(tier).collect(),
+            ..Report::default()
+        };
+        let report = Report::of(RunFigures {
+            facts,
             progress: &progress,
             kinds: &kinds,
-            adapting: Vec::new(),
             ranks: 1,
-            policy: self.settings.policy.name(),
+            further: Vec::new(),
+            reader_stats: ReaderStats { readers_max: 1, ..ReaderStats::default() },
             staged_batches: self.settings.staged_batches,
             look_ahead: self.settings.look_ahead,
             cycle: outcome.cycle,
             chunk: CHUNK,
-            cached: Bytes(self.settings.tiers.iter().map(|tier| tier.capacity(CHUNK).0).sum()),
-            minimal_cold: last.minimal_cold,
+            cold: BytesPerSecond(0),
+            step_time: None,
+            wall: Nanoseconds(wall),
+            cold_before: Bytes(0),
+            transformed_before: Nanoseconds(0),
             processors: 8,
-            shrunk: None,
-            loop_busy_share: 0.1,
-            loop_ran_share: 0.1,
-            transform: None,
-        })
+        });
+        report.advice
     }
 
     fn with(&self, advice: &Advice) -> Self {
