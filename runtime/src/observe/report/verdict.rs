@@ -197,42 +197,38 @@ pub fn seconds_by_cause(
 #[must_use]
 pub fn cause_name(cause: StallCause, kinds: &[&'static str]) -> &'static str {
     match cause {
-        StallCause::Start => "start",
-        StallCause::Room => "staging-room",
-        StallCause::Cold => "cold-store",
-        StallCause::Peers => "peers",
         StallCause::Tier(tier) => kinds.get(usize::from(tier.0)).copied().unwrap_or("unknown"),
-        StallCause::Transforming => "transforming",
-        StallCause::Chunk => "chunk",
-        StallCause::Keep => "keep",
-        StallCause::Turn => "turn",
-        StallCause::HandOff => "hand-off",
-        StallCause::Agent => "agent",
-        StallCause::Unanswered => "unanswered",
-        StallCause::SelfRead => "self-read",
-        StallCause::Decoding => "decoding",
+        cause => words(cause).0,
     }
 }
 
 fn phrase(cause: StallCause, kinds: &[Kind]) -> String {
     match cause {
-        StallCause::Start => "for staging memory to open".to_owned(),
-        StallCause::Room => "for room in staging".to_owned(),
-        StallCause::Cold => "for the cold store".to_owned(),
-        StallCause::Peers => "for other nodes".to_owned(),
         StallCause::Tier(tier) => {
             let kind = kinds.get(usize::from(tier.0)).map_or("a tier", |kind| kind.name());
             format!("for copies from {kind}")
         }
-        StallCause::Transforming => "for transforms".to_owned(),
-        StallCause::Chunk => "for new chunks of a tier".to_owned(),
-        StallCause::Keep => "for copies into a tier".to_owned(),
-        StallCause::Turn => "for an earlier batch of the same trainer".to_owned(),
-        StallCause::HandOff => "for the hand-off".to_owned(),
-        StallCause::Agent => "for the agent's own loop".to_owned(),
-        StallCause::Unanswered => "for an answer of the agent without a batch".to_owned(),
-        StallCause::SelfRead => "reading batches themselves".to_owned(),
-        StallCause::Decoding => "decoding".to_owned(),
+        cause => words(cause).1.to_owned(),
+    }
+}
+
+/// The name of a cause, and its words in a sentence.
+const fn words(cause: StallCause) -> (&'static str, &'static str) {
+    match cause {
+        StallCause::Start => ("start", "for staging memory to open"),
+        StallCause::Room => ("staging-room", "for room in staging"),
+        StallCause::Cold => ("cold-store", "for the cold store"),
+        StallCause::Peers => ("peers", "for other nodes"),
+        StallCause::Tier(_) => ("tier", "for copies from a tier"),
+        StallCause::Transforming => ("transforming", "for transforms"),
+        StallCause::Chunk => ("chunk", "for new chunks of a tier"),
+        StallCause::Keep => ("keep", "for copies into a tier"),
+        StallCause::Turn => ("turn", "for an earlier batch of the same trainer"),
+        StallCause::HandOff => ("hand-off", "for the hand-off"),
+        StallCause::Agent => ("agent", "for the agent's own loop"),
+        StallCause::Unanswered => ("unanswered", "for an answer of the agent without a batch"),
+        StallCause::SelfRead => ("self-read", "reading batches themselves"),
+        StallCause::Decoding => ("decoding", "decoding"),
     }
 }
 
