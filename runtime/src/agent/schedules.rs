@@ -12,14 +12,14 @@ pub(super) struct Schedules(VecDeque<GenerationEntry>);
 
 impl Schedules {
     pub(super) fn of(first: &Schedule) -> Self {
-        Self(VecDeque::from([first.into()]))
+        Self(VecDeque::from([GenerationEntry::of(first)]))
     }
 
     pub(super) fn push(&mut self, schedule: &Schedule) {
         if self.0.len() == GENERATIONS_KEPT {
             self.0.pop_front();
         }
-        self.0.push_back(schedule.into());
+        self.0.push_back(GenerationEntry::of(schedule));
     }
 
     pub(super) fn entries(&self, applied: &[Applied]) -> Vec<GenerationEntry> {

@@ -165,6 +165,13 @@ impl ScheduleEntry {
         SetPoints { room: Bytes(self.look_ahead_bytes), depth: self.staged_batches }
     }
 
+    /// As a report lists it, with the epoch in which it was applied, according to `applied`.
+    #[must_use]
+    pub fn generation(&self, applied: &[Applied]) -> GenerationEntry {
+        let Self { generation, first_epoch, reason, .. } = self;
+        GenerationEntry::with(*generation, *first_epoch, self.points(), reason).applied(applied)
+    }
+
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::new();
@@ -210,6 +217,22 @@ impl ScheduleEntry {
 }
 
 impl GenerationEntry {
+    #[must_use]
+    pub fn of(schedule: &Schedule) -> Self {
+        Self::with(schedule.generation, schedule.first_epoch.0, schedule.points(), &schedule.reason)
+    }
+
+    fn with(generation: u32, first_epoch: u32, points: SetPoints, reason: &str) -> Self {
+        Self {
+            generation,
+            first_epoch,
+            applied_epoch: None,
+            look_ahead_bytes: points.room.0,
+            staged_batches: points.depth,
+            reason: reason.to_owned(),
+        }
+    }
+
     /// With the epoch in which it was applied, according to `applied`.
     #[must_use]
     pub fn applied(self, applied: &[Applied]) -> Self {
@@ -229,32 +252,6 @@ impl GenerationEntry {
         format!(
             "generation {generation}: {room} for samples to come, {depth} staged batches, {applied}: {reason}"
         )
-    }
-}
-
-impl From<&Schedule> for GenerationEntry {
-    fn from(schedule: &Schedule) -> Self {
-        Self {
-            generation: schedule.generation,
-            first_epoch: schedule.first_epoch.0,
-            applied_epoch: None,
-            look_ahead_bytes: schedule.look_ahead.0,
-            staged_batches: schedule.depth,
-            reason: schedule.reason.clone(),
-        }
-    }
-}
-
-impl From<&ScheduleEntry> for GenerationEntry {
-    fn from(schedule: &ScheduleEntry) -> Self {
-        Self {
-            generation: schedule.generation,
-            first_epoch: schedule.first_epoch,
-            applied_epoch: None,
-            look_ahead_bytes: schedule.look_ahead_bytes,
-            staged_batches: schedule.staged_batches,
-            reason: schedule.reason.clone(),
-        }
     }
 }
 

@@ -103,7 +103,7 @@ impl Recorded {
     }
 
     fn generations(&self) -> Vec<GenerationEntry> {
-        self.entries().map(|it| GenerationEntry::from(it).applied(&self.applied)).collect()
+        self.entries().map(|it| it.generation(&self.applied)).collect()
     }
 
     /// The node as it was scheduled at first.
