@@ -33,7 +33,7 @@ impl Wait {
 }
 
 /// The work of a trainer without the agent since its last tally.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub epoch: Epoch,
     pub self_read_batches: u32,
@@ -53,18 +53,8 @@ pub struct Tally {
 
 impl Tally {
     #[must_use]
-    pub const fn empty(epoch: Epoch) -> Self {
-        Self {
-            epoch,
-            self_read_batches: 0,
-            self_read_samples: 0,
-            self_read_bytes: Bytes(0),
-            skipped_samples: 0,
-            unanswered: Nanoseconds(0),
-            self_read: Nanoseconds(0),
-            decoding: Nanoseconds(0),
-            decode_threads: 0,
-        }
+    pub fn empty(epoch: Epoch) -> Self {
+        Self { epoch, ..Self::default() }
     }
 
     #[must_use]
