@@ -25,6 +25,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
+use tierfeed_client::reader::{Asked, ReadTask, Reader};
 use tierfeed_core::{
     fleet::launch::{self, Identity},
     id::{BatchId, Epoch, Rank, SampleId, Step},
@@ -32,13 +33,14 @@ use tierfeed_core::{
     session::{Tally, Wait},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_dataset::{Index, source::Location};
 use tierfeed_dataset::{
+    Index,
     read::FileSource,
-    reader::{Launch, Reader},
+    source::{Identity as BucketIdentity, Location},
 };
 use tierfeed_handoff::{
-    Client, ConnectError, Explained, Hello, LeasedBatch, NextError, Reply, Role, monotonic_now,
+    Bucket, Client, ConnectError, Explained, Hello, LeasedBatch, NextError, Reply, Role,
+    monotonic_now,
 };
 use tierfeed_workload_analyzer::Job;
 
@@ -81,17 +83,26 @@ fn main() -> anyhow::Result<()> {
     let alone = match &job.dataset.source {
         Location::Path(_) => Alone::Files(FileSource::new(Arc::clone(&index), 64)),
         Location::Bucket(bucket) => {
-            let exe = variable("TIERFEED_EXE")?.into();
-            let launch = Launch { exe, index: index_path, access: bucket.access.clone() };
-            Alone::Bucket(Reader::new(launch))
+            let bucket = Bucket {
+                endpoint: bucket.endpoint.clone(),
+                region: bucket.region.clone(),
+                is_anonymous: bucket.identity == BucketIdentity::Anonymous,
+            };
+            if let Some(client) = &client {
+                let told = client.briefing().bucket.as_ref();
+                ensure!(told == Some(&bucket), "the agent reads another bucket");
+            }
+            let task = ReadTask {
+                index: index_path,
+                fingerprint: index.fingerprint(),
+                bucket: Some(bucket),
+                transform: None,
+                seed: 0,
+            };
+            Alone::Bucket(Reader::new(variable("TIERFEED_EXE")?.into(), task))
         }
     };
     let files = Files { index, folder: env::var_os("TRAINER_COPY").map(PathBuf::from) };
-    if let (Some(client), Alone::Bucket(reader)) = (&client, &alone) {
-        let told = client.briefing().bucket.as_ref().map(|it| (&it.endpoint, &it.region));
-        let own = &reader.launch().access;
-        ensure!(told == Some((&own.endpoint, &own.region)), "the agent reads another bucket");
-    }
     let log = OpenOptions::new().create(true).append(true).open(log)?;
     let step = Duration::from_micros(step_us);
     let decoding = match variable("TRAINER_DECODE_US") {
@@ -170,7 +181,11 @@ impl Alone {
     fn read(&mut self, samples: &[SampleId], into: &mut [u8]) -> anyhow::Result<()> {
         match self {
             Self::Files(source) => Ok(source.read_into(samples[0], into)?),
-            Self::Bucket(reader) => Ok(reader.read_into(samples, into, &mut || true)?),
+            Self::Bucket(reader) => {
+                let asked = samples.iter().map(|&sample| Asked { sample, epoch: Epoch(0) });
+                let asked: Vec<_> = asked.collect();
+                Ok(reader.read_into(&asked, &mut [into], &mut || true)?)
+            }
         }
     }
 }

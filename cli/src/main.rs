@@ -78,10 +78,9 @@ pub(crate) enum Command {
     /// Answers a question of the Python package, which comes on standard input.
     #[command(hide = true, subcommand)]
     Client(command::client::Client),
-    /// Answers numbers of samples from standard input with their bytes, for a trainer that reads a bucket
-    /// without an agent.
+    /// Answers requests from standard input with samples, for a trainer without an agent.
     #[command(hide = true)]
-    Read(command::read::Read),
+    Read,
     /// Transforms samples for the process that starts this one, whose packets come on standard input.
     #[command(hide = true)]
     TransformWorker,
@@ -118,7 +117,7 @@ fn blocked(command: &Command) -> &'static [Signal] {
         | Command::Manager(_)
         | Command::Agent(_)
         | Command::Client(_)
-        | Command::Read(_)
+        | Command::Read
         | Command::TransformWorker
         | Command::Objects(_) => &signals::OF_TRAINING,
         _ => &[],
@@ -142,7 +141,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Trace(it) => command::trace::run(&it),
         Command::Drain(it) => command::drain::run(&it),
         Command::Client(it) => command::client::run(&it),
-        Command::Read(it) => command::read::run(&it),
+        Command::Read => command::read::run(),
         Command::TransformWorker => command::transform_worker::run(),
         Command::Objects(it) => command::objects::run(&it),
         Command::Hog(it) => command::hog::run(&it),

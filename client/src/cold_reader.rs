@@ -1,38 +1,28 @@
-//! Samples without an agent: read from the cold store by this process, or where that is a bucket by a child
-//! process of its own ([`Reader`]).
+//! Samples without an agent: files are read by this process, and those of a bucket, or that a transform makes rows of,
+//! by a child process of its own ([`Reader`]).
 //!
-//! Reading, the checks of size and time and the waits for a store are those of the agent, so samples differ from the
-//! agent's only in the time that they take. The samples of a job with a transform go through workers like those of
-//! the agent.
+//! Reading, the checks of size and time, the waits for a store and the workers are those of the agent, so samples
+//! differ from the agent's only in the time that they take.
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use tierfeed_core::{
     id::{Epoch, SampleId},
     outage::{Failures, Next, Outage},
-    session::Fault,
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-use tierfeed_dataset::{
-    Index,
-    index::IndexError,
-    read::FileSource,
-    reader::{Launch, Reader, ReaderError},
-    throttle::Throttle,
-};
+use tierfeed_dataset::{Index, index::IndexError, read::FileSource, throttle::Throttle};
 use tierfeed_handoff::{Briefing, NamedDataset, OnError, monotonic_now};
-use tierfeed_transform::{
-    BlockingWorkers,
-    blocking_worker::{Sample, TransformError},
-    worker_process::Program,
-};
 
-use crate::left_out::{LeftOut, TooManyLeftOut};
+use crate::{
+    left_out::{LeftOut, TooManyLeftOut},
+    reader::{Asked, ReadFault, ReadTask, Reader, ReaderError},
+};
 
 /// Files with many samples that stay open between reads.
 const FILES_MAX: usize = 64;
@@ -45,8 +35,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 pub struct ColdReader {
     index: Arc<Index>,
     source: Source,
-    /// Makes rows of the samples; `None` if they come as they are stored.
-    workers: Option<BlockingWorkers>,
+    /// `None` if samples come as they are stored.
+    rows: Option<Rows>,
     on_error: OnError,
     left_out: Mutex<LeftOut>,
     /// Emulates a slower cold store.
@@ -58,15 +48,36 @@ pub struct ColdReader {
 #[derive(Debug)]
 enum Source {
     Files(FileSource),
-    Bucket(Launch, Box<Mutex<Reader>>),
+    Children(Children),
 }
 
-/// The right to read: a process of a bucket answers one caller at a time.
+/// Processes that read, as many as there are callers at a time; those that no caller uses are kept for the next.
+#[derive(Debug)]
+struct Children {
+    exe: PathBuf,
+    task: ReadTask,
+    idle: Mutex<Vec<Reader>>,
+}
+
+#[derive(Debug)]
+struct Rows {
+    len: Bytes,
+    /// Whether trainers get the stored bytes of a sample beside its row: other fields are in them.
+    has_fields: bool,
+}
+
+/// The right to read: a process answers one caller at a time.
 #[derive(Debug)]
 pub enum Reading<'a> {
     Files(&'a FileSource),
-    Shared(MutexGuard<'a, Reader>),
-    Own(Box<Reader>),
+    Child(ReadingChild<'a>),
+}
+
+#[derive(Debug)]
+pub struct ReadingChild<'a> {
+    /// `None` once it is dropped.
+    reader: Option<Reader>,
+    of: &'a Children,
 }
 
 /// The call that waits for a sample.
@@ -102,14 +113,6 @@ pub enum Stop<S> {
     /// It does not.
     Unreadable(ReadFault),
     NoReader(ReaderError),
-    NoWorker(TransformError),
-}
-
-#[derive(Debug)]
-pub struct ReadFault {
-    pub fault: Fault,
-    pub errno: Option<i32>,
-    pub message: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -122,8 +125,8 @@ pub enum OpenError {
 }
 
 impl ColdReader {
-    /// Opens a dataset of a briefing. `exe` is the `tierfeed` program, which reads a bucket and transforms; no
-    /// process is started before the first read. An error if the index is not that of the job.
+    /// Opens a dataset of a briefing. `exe` is the `tierfeed` program, which reads what this process does not; none is
+    /// started before the first read. An error if the index is not that of the job.
     pub fn open(
         briefing: &Briefing,
         dataset: NamedDataset,
@@ -139,27 +142,33 @@ impl ColdReader {
         if index.fingerprint() != fingerprint {
             return Err(OpenError::IndexedAgain(path.clone()));
         }
-        let source = match bucket.clone() {
-            None => Source::Files(FileSource::new(Arc::clone(&index), FILES_MAX)),
-            Some(access) => {
-                let launch = Launch { exe: exe.clone(), index: path.clone(), access };
-                Source::Bucket(launch.clone(), Box::new(Mutex::new(Reader::new(launch))))
-            }
+        let transform = dataset.transform(briefing);
+        let rows = transform.map(|steps| Rows {
+            len: Bytes(steps.row_bytes()),
+            has_fields: steps.container().is_some(),
+        });
+        let source = if bucket.is_none() && transform.is_none() {
+            Source::Files(FileSource::new(Arc::clone(&index), FILES_MAX))
+        } else {
+            let task = ReadTask {
+                index: path.clone(),
+                fingerprint,
+                bucket: bucket.clone(),
+                transform: transform.cloned(),
+                seed: briefing.order.seed,
+            };
+            Source::Children(Children { exe, task, idle: Mutex::default() })
         };
         let throttle = emulation.map(|emulation| {
             let bandwidth = BytesPerSecond(emulation.bytes_per_s);
             let latency = Nanoseconds(emulation.latency_ns);
             Mutex::new(Throttle::new(Speed { latency, bandwidth }))
         });
-        let seed = briefing.order.seed;
-        let workers = dataset
-            .transform(briefing)
-            .map(|steps| BlockingWorkers::new(Program::tierfeed(exe), steps, seed));
         let outage = Mutex::new(Outage::new(briefing.patience()));
         let (on_error, order) = (briefing.on_error, dataset.order());
         let most = on_error.skipped_most(order.samples, order.world.ranks());
         let left_out = Mutex::new(LeftOut::with_most(most));
-        Ok(Self { index, source, workers, on_error, left_out, throttle, outage })
+        Ok(Self { index, source, rows, on_error, left_out, throttle, outage })
     }
 
     pub fn index(&self) -> &Index {
@@ -184,7 +193,12 @@ impl ColdReader {
 
     /// The length of a row; `None` without a transform.
     pub fn row_len(&self) -> Option<Bytes> {
-        self.workers.as_ref().map(|workers| Bytes(workers.row_len()))
+        self.rows.as_ref().map(|rows| rows.len)
+    }
+
+    /// Whether the stored bytes of a sample come beside its row.
+    pub fn has_fields(&self) -> bool {
+        self.rows.as_ref().is_some_and(|rows| rows.has_fields)
     }
 
     /// The length of a sample in a batch.
@@ -192,24 +206,16 @@ impl ColdReader {
         self.row_len().unwrap_or_else(|| self.index.size(sample))
     }
 
-    /// Does not wait: while another thread reads, or the call that a signal handler interrupts, this one gets a
-    /// process of its own.
     pub fn reading(&self) -> Reading<'_> {
         match &self.source {
             Source::Files(files) => Reading::Files(files),
-            Source::Bucket(launch, reader) => match reader.try_lock() {
-                Ok(reader) => Reading::Shared(reader),
-                Err(TryLockError::Poisoned(reader)) => Reading::Shared(reader.into_inner()),
-                Err(TryLockError::WouldBlock) => {
-                    Reading::Own(Box::new(Reader::new(launch.clone())))
-                }
-            },
+            Source::Children(children) => Reading::Child(children.reading()),
         }
     }
 
     /// Reads the first of `samples` into `target`, as a row if the job has a transform; a process may read the
-    /// others ahead. `stored` gets the bytes of which a row is made. [`Stop::LeftOut`] or [`Stop::Unreadable`] if the
-    /// sample cannot be read, and waiting does not help.
+    /// others ahead. `stored` gets the stored bytes if those come beside the row. [`Stop::LeftOut`] or
+    /// [`Stop::Unreadable`] if the sample cannot be read, and waiting does not help.
     pub fn read<C: Caller>(
         &self,
         reading: &mut Reading<'_>,
@@ -222,17 +228,10 @@ impl ColdReader {
         caller.check().map_err(Stop::Interrupted)?;
         let len = self.index.size(sample);
         let deadline = self.reserve(len);
-        let outcome = match &self.workers {
-            None => self.read_patiently(reading, samples, target, patience, caller),
-            Some(workers) => {
-                stored.resize(usize::try_from(len.0).unwrap_or(usize::MAX), 0);
-                self.read_patiently(reading, samples, stored, patience, caller).and_then(|()| {
-                    let number = sample.0.into();
-                    let sample = Sample { number, epoch: epoch.0, bytes: stored };
-                    transform(workers, &sample, target, caller)
-                })
-            }
-        };
+        let beside = if self.has_fields() { len } else { Bytes(0) };
+        stored.resize(usize::try_from(beside.0).unwrap_or(usize::MAX), 0);
+        let outcome =
+            self.read_patiently(reading, (samples, epoch), (target, stored), patience, caller);
         if let Some(deadline) = deadline {
             wait_until(deadline, caller).map_err(Stop::Interrupted)?;
         }
@@ -248,8 +247,8 @@ impl ColdReader {
     fn read_patiently<C: Caller>(
         &self,
         reading: &mut Reading<'_>,
-        samples: &[SampleId],
-        target: &mut [u8],
+        wanted: (&[SampleId], Epoch),
+        (target, stored): (&mut [u8], &mut [u8]),
         patience: StorePatience,
         caller: &mut C,
     ) -> Result<(), Stop<C::Stop>> {
@@ -257,7 +256,7 @@ impl ColdReader {
         let mut failures = Failures::default();
         loop {
             let begun = monotonic_now();
-            let fault = match reading.read_into(samples, target, caller) {
+            let fault = match reading.read_into(wanted, (target, stored), caller) {
                 Ok(()) => {
                     let ended = outage().succeeded(begun, monotonic_now());
                     return ended.map_or(Ok(()), |lasted| {
@@ -288,51 +287,47 @@ impl ColdReader {
     }
 }
 
-impl Reading<'_> {
-    fn read_into<C: Caller>(
-        &mut self,
-        samples: &[SampleId],
-        target: &mut [u8],
-        caller: &mut C,
-    ) -> Result<(), Stop<C::Stop>> {
-        let reader: &mut Reader = match self {
-            Self::Files(source) => {
-                return source.read_into(samples[0], target).map_err(|error| {
-                    let (fault, errno) = (error.fault(), error.errno());
-                    Stop::Unreadable(ReadFault { fault, errno, message: error.to_string() })
-                });
-            }
-            Self::Shared(reader) => reader,
-            Self::Own(reader) => reader,
-        };
-        let mut stop = None;
-        let outcome = reader.read_into(samples, target, &mut goes_on(caller, &mut stop));
-        outcome.map_err(|error| match (stop, error) {
-            (Some(stop), _) => Stop::Interrupted(stop),
-            (None, ReaderError::Unreadable { fault, message }) => {
-                Stop::Unreadable(ReadFault { fault, errno: None, message })
-            }
-            (None, error) => Stop::NoReader(error),
-        })
+impl Children {
+    /// Does not wait for the list: in a forked child, the thread that held it may not exist.
+    fn reading(&self) -> ReadingChild<'_> {
+        let idle = self.idle.try_lock().ok().and_then(|mut idle| idle.pop());
+        let reader = idle.unwrap_or_else(|| Reader::new(self.exe.clone(), self.task.clone()));
+        ReadingChild { reader: Some(reader), of: self }
     }
 }
 
-fn transform<C: Caller>(
-    workers: &BlockingWorkers,
-    sample: &Sample<'_>,
-    row: &mut [u8],
-    caller: &mut C,
-) -> Result<(), Stop<C::Stop>> {
-    let mut stop = None;
-    let outcome = workers.transform_blocking(sample, row, &mut goes_on(caller, &mut stop));
-    outcome.map_err(|error| match (stop, error) {
-        (Some(stop), _) => Stop::Interrupted(stop),
-        (None, error @ (TransformError::Untransformable(_) | TransformError::Crashed(_))) => {
-            let (fault, errno) = (Fault::Untransformable, None);
-            Stop::Unreadable(ReadFault { fault, errno, message: error.to_string() })
+impl Drop for ReadingChild<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut idle) = self.of.idle.try_lock() {
+            idle.extend(self.reader.take());
         }
-        (None, error) => Stop::NoWorker(error),
-    })
+    }
+}
+
+impl Reading<'_> {
+    fn read_into<C: Caller>(
+        &mut self,
+        (samples, epoch): (&[SampleId], Epoch),
+        (target, stored): (&mut [u8], &mut [u8]),
+        caller: &mut C,
+    ) -> Result<(), Stop<C::Stop>> {
+        let reader = match self {
+            Self::Files(source) => {
+                let read = source.read_into(samples[0], target);
+                return read.map_err(|error| Stop::Unreadable(error.into()));
+            }
+            Self::Child(child) => child.reader.as_mut().expect("it is there until the drop"),
+        };
+        let wanted: Vec<_> = samples.iter().map(|&sample| Asked { sample, epoch }).collect();
+        let mut stop = None;
+        let outcome =
+            reader.read_into(&wanted, &mut [target, stored], &mut goes_on(caller, &mut stop));
+        outcome.map_err(|error| match (stop, error) {
+            (Some(stop), _) => Stop::Interrupted(stop),
+            (None, ReaderError::Unreadable(fault)) => Stop::Unreadable(fault),
+            (None, error) => Stop::NoReader(error),
+        })
+    }
 }
 
 /// Ends a wait when the caller stops, and keeps its reason.

@@ -2,8 +2,7 @@
 //!
 //! [`mod@format`] finds the samples in an object, [`source`] lists the objects of a dataset, and
 //! [`Index`] keeps the position of every sample; a [`Catalog`] has those of all datasets of a job.
-//! [`mod@read`] reads samples of files, [`reader`] those of a bucket by a child process.
-//! [`recognition`] says by names which datasets lie in a place. [`pace`] and [`throttle`] slow reads down to
+//! [`mod@read`] reads samples of files. [`recognition`] says by names which datasets lie in a place. [`pace`] and [`throttle`] slow reads down to
 //! the speed of an emulated store.
 //!
 //! Deliberately absent: jobs and tiers.
@@ -16,7 +15,6 @@ pub mod index;
 pub mod pace;
 pub mod read;
 mod read_at;
-pub mod reader;
 pub mod recognition;
 pub mod source;
 pub mod throttle;

@@ -14,6 +14,7 @@
 mod counts;
 mod dispatcher;
 mod orders;
+mod rows;
 mod seat;
 mod threads;
 
@@ -38,6 +39,7 @@ use tierfeed_transform::{
 use self::{dispatcher::Dispatcher, orders::Orders};
 
 pub use counts::{Counts, Rejection};
+pub use rows::Rows;
 pub use threads::auto_threads;
 
 /// Tasks that a worker has at most: the one that it works at, and the next, so that it never waits for it.

@@ -29,8 +29,6 @@ const UNTRANSFORMABLE: &str = Fault::Untransformable.name();
 #[pyclass(frozen, module = "tierfeed._native")]
 pub(crate) struct ColdReader {
     reader: tierfeed_client::ColdReader,
-    /// Whether samples have fields beside the one that becomes the row, for which their stored bytes are kept.
-    has_fields: bool,
 }
 
 impl ColdReader {
@@ -42,7 +40,7 @@ impl ColdReader {
             return batch::Batch::lay_out(id, sizes);
         };
         let input = |(sample, len)| {
-            let stored = self.has_fields.then_some(len);
+            let stored = self.reader.has_fields().then_some(len);
             Input { sample, room: stored.unwrap_or_default(), stored }
         };
         let (layout, _) = batch::Batch::lay_out_rows(id, row_len, sizes.map(input));
@@ -119,7 +117,7 @@ impl Caller for SignalPoll {
 #[pymethods]
 impl ColdReader {
     /// Opens the dataset of a briefing, the JSON that an agent sends its client and that `tierfeed client`
-    /// prints for a job. A bucket is read by `exe`, the `tierfeed` program. Without a name it is the first
+    /// prints for a job. `exe`, the `tierfeed` program, reads buckets and makes rows. Without a name it is the first
     /// dataset of the job.
     #[staticmethod]
     #[pyo3(signature = (briefing, exe, dataset=None))]
@@ -133,12 +131,7 @@ impl ColdReader {
             let briefing: Briefing = serde_json::from_str(briefing).map_err(errors::reconfigure)?;
             let dataset = NamedDataset::find(&briefing, dataset).map_err(errors::reconfigure)?;
             let reader = tierfeed_client::ColdReader::open(&briefing, dataset, exe);
-            let pipeline = dataset.transform(&briefing);
-            let reader = Self {
-                reader: reader.map_err(errors::reconfigure)?,
-                has_fields: pipeline.is_some_and(|steps| steps.container().is_some()),
-            };
-            Ok((Order::of(dataset), reader))
+            Ok((Order::of(dataset), Self { reader: reader.map_err(errors::reconfigure)? }))
         })
     }
 
@@ -210,7 +203,6 @@ impl ColdReader {
             Ok(reasons) => reasons,
             Err((_, Stop::Interrupted(raised))) => return Err(raised),
             Err((_, Stop::NoReader(error))) => return Err(errors::no_reader(&error)),
-            Err((_, Stop::NoWorker(error))) => return Err(errors::reconfigure(error)),
             Err((SampleId(sample), Stop::Unreadable(fault) | Stop::LeftOut(fault))) => {
                 let ReadFault { fault, errno, message } = fault;
                 let reason = fault.name();

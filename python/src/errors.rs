@@ -11,12 +11,11 @@ use pyo3::{
     exceptions::{PyException, PyIndexError, PyMemoryError, PyRuntimeWarning},
     prelude::*,
 };
-use tierfeed_client::NoConnection;
+use tierfeed_client::{NoConnection, reader::ReaderError};
 use tierfeed_core::{
     id::{BatchId, SampleId},
     units::Bytes,
 };
-use tierfeed_dataset::reader::ReaderError;
 use tierfeed_handoff::{ConnectError, ControlError};
 
 create_exception!(tierfeed, Error, PyException, "The base of all errors of tierfeed.");
@@ -85,12 +84,7 @@ pub(crate) fn reconfigure(error: impl error::Error) -> PyErr {
 
 pub(crate) fn no_reader(error: &ReaderError) -> PyErr {
     let message = with_causes(error);
-    match error {
-        ReaderError::NotStarted { .. } | ReaderError::ProtocolMismatch { .. } => {
-            Reconfigure::new_err(message)
-        }
-        _ => Retry::new_err(message),
-    }
+    if error.is_of_setup() { Reconfigure::new_err(message) } else { Retry::new_err(message) }
 }
 
 pub(crate) fn no_sample(sample: impl Display, samples: u32) -> PyErr {

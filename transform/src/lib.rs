@@ -5,8 +5,7 @@
 //! is the same with any number of ranks and workers, and after a restart.
 //!
 //! Deliberately absent: decoders and pixels. `tierfeed-transform-worker` applies a pipeline to bytes, in a
-//! process of its own: [`worker_process`] starts it, [`worker_protocol`] is what is said to it, and
-//! [`blocking_worker`] waits for each sample.
+//! process of its own: [`worker_process`] starts it, and [`worker_protocol`] is what is said to it.
 
 #![forbid(unsafe_code)]
 
@@ -21,12 +20,9 @@ pub mod steps;
 pub mod pipeline;
 pub mod pipeline_file;
 
-pub mod blocking_worker;
-pub mod blocking_workers;
 pub mod worker_process;
 pub mod worker_protocol;
 
-pub use blocking_workers::BlockingWorkers;
 pub use container::Container;
 pub use draw::{DrawKey, Operation};
 pub use geometry::{Region, Size};

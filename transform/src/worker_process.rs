@@ -12,14 +12,13 @@ use std::{
         unix::process::{CommandExt as _, ExitStatusExt as _},
     },
     path::PathBuf,
-    process::{self, Child, Command, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::Mutex,
     time::{Duration, Instant},
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
+    event::{Timespec, poll},
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
     pipe::{PipeFlags, pipe_with},
 };
@@ -50,10 +49,6 @@ const LATE_MAX: usize = 64;
 /// The shortest interval between two readings of the number of killed processes: it is in a long file.
 const KILLS_READ_EVERY: Duration = Duration::from_millis(100);
 
-/// The interval at which a waiting caller is asked whether it goes on: a signal may have come to another
-/// thread.
-const ASKED_EVERY: Duration = Duration::from_millis(100);
-
 /// The program that works as a transform worker if it is started with these arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
@@ -78,7 +73,6 @@ pub struct WorkerProcess {
     /// `None` once it was reaped.
     child: Option<Child>,
     id: u32,
-    started_by: u32,
     socket: OwnedFd,
     buffer: Vec<u8>,
     /// Requests without an answer.
@@ -151,7 +145,6 @@ impl WorkerProcess {
         let mut worker = Self {
             id: child.id(),
             child: Some(child),
-            started_by: process::id(),
             socket,
             buffer,
             requested: 0,
@@ -202,36 +195,6 @@ impl WorkerProcess {
         Ok(arrival)
     }
 
-    /// Waits for a packet, so long at most; [`Arrival::Nothing`] if none came, or if `goes_on` says that the
-    /// caller does not wait any more. It is asked at each signal and at intervals.
-    ///
-    /// # Errors
-    ///
-    /// As [`worker_protocol::receive`].
-    pub fn receive_within(
-        &mut self,
-        patience: Duration,
-        goes_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Arrival<FromWorker>, PacketError> {
-        let began = now();
-        loop {
-            let arrival = self.receive()?;
-            let left = left(patience, began);
-            if !matches!(arrival, Arrival::Nothing) || left.is_zero() || !goes_on() {
-                return Ok(arrival);
-            }
-            let mut socket = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
-            wait_for(&mut socket, left.min(ASKED_EVERY))?;
-        }
-    }
-
-    /// Whether this process started the worker. One that was forked since has the same socket, and must
-    /// leave it alone.
-    #[must_use]
-    pub fn is_own(&self) -> bool {
-        self.started_by == process::id()
-    }
-
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id
@@ -278,8 +241,10 @@ impl WorkerProcess {
             if left.is_zero() {
                 return None;
             }
+            let pause =
+                Timespec { tv_sec: 0, tv_nsec: i64::from(left.min(LOOKED_EVERY).subsec_nanos()) };
             // A wait that a signal ends is followed by another.
-            let _ = wait_for(&mut [], left.min(LOOKED_EVERY));
+            let _ = poll(&mut [], Some(&pause));
         }
     }
 }
@@ -331,9 +296,7 @@ impl AsFd for WorkerProcess {
 
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
-        if self.is_own() {
-            self.reap();
-        }
+        self.reap();
     }
 }
 
@@ -389,21 +352,9 @@ fn signal_name(signal: i32) -> Option<&'static str> {
     })
 }
 
-/// Waits until one of these can be read, so long at most, or until a signal.
-fn wait_for(descriptors: &mut [PollFd<'_>], patience: Duration) -> Result<(), Errno> {
-    let patience = Timespec {
-        tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(patience.subsec_nanos()),
-    };
-    match poll(descriptors, Some(&patience)) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Keeps a killed process for [`reap_late`]. A fork of this process may find the list locked for good.
+/// Keeps a killed process for [`reap_late`].
 fn reap_later(child: Child) {
-    if let Ok(mut late) = LATE.try_lock()
+    if let Ok(mut late) = LATE.lock()
         && late.len() < LATE_MAX
     {
         late.push(child);
@@ -412,7 +363,7 @@ fn reap_later(child: Child) {
 
 /// Reaps those of the late processes that have ended.
 fn reap_late() {
-    if let Ok(mut late) = LATE.try_lock() {
+    if let Ok(mut late) = LATE.lock() {
         late.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }
 }

@@ -1,19 +1,21 @@
 //! `tierfeed doctor`: what tierfeed can use of this host, what not, and the fix.
 
-use std::{num::NonZeroU32, path::PathBuf};
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+};
 
 use anyhow::anyhow;
 use clap::Args;
 use serde::Serialize;
-use tierfeed_prefetcher::transforms::auto_threads;
+use tierfeed_core::id::{Epoch, SampleId};
+use tierfeed_prefetcher::transforms::{Rows, auto_threads};
 use tierfeed_resource_gatherer::{
     Sysroot,
     doctor::{self, Facts, Finding, State, TransformWorker},
     report::Style,
 };
-use tierfeed_transform::{
-    BlockingWorkers, Pipeline, PipelineFile, blocking_worker::Sample, worker_process::Program,
-};
+use tierfeed_transform::{Pipeline, PipelineFile, worker_process::Program, worker_protocol::Setup};
 use tierfeed_transform_worker::has_landlock;
 
 use crate::{environment, failure::Failure, output};
@@ -150,12 +152,11 @@ fn make_row_blocking() -> Result<(), String> {
     let file: PipelineFile = serde_json::from_str(STEPS).map_err(|error| error.to_string())?;
     let pipeline = Pipeline::try_new(&file).map_err(|error| error.to_string())?;
     let program = environment::exe().map_err(|error| error.to_string())?;
-    let workers = BlockingWorkers::new(Program::tierfeed(program), &pipeline, 0);
-    let mut row = [0; ROW.len()];
-    let sample = Sample { number: 0, epoch: 0, bytes: IMAGE };
-    workers
-        .transform_blocking(&sample, &mut row, &mut || true)
-        .map_err(|error| error.to_string())?;
+    let (program, setup) = (Program::tierfeed(program), Setup::of(&pipeline, 0));
+    let rows = Rows::start_blocking(program, setup, pipeline.row_bytes(), NonZeroUsize::MIN);
+    let rows = rows.map_err(|error| error.to_string())?;
+    let row = rows.of_sample_blocking(SampleId(0), Epoch(0), IMAGE);
+    let row = row.map_err(|error| error.to_string())?;
     if row == ROW { Ok(()) } else { Err(format!("it made {row:?} of an image of {ROW:?}")) }
 }
 

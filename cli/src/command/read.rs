@@ -1,30 +1,22 @@
-//! `tierfeed read`: reads a bucket for a trainer without an agent, in a process of its own.
+//! `tierfeed read`: reads and transforms samples for a trainer without an agent, in a process of its own.
 
-use std::{fs::File, io, os::fd::AsFd as _, path::PathBuf};
+use std::{
+    fs::File,
+    io::{self, BufReader},
+    os::fd::AsFd as _,
+};
 
 use anyhow::Context as _;
-use clap::Args;
 use tierfeed_runtime::dataset::reader;
+use tierfeed_transform::worker_process::Program;
 
-use super::dataset_keys::BucketOptions;
-use crate::failure::Failure;
+use crate::{environment, failure::Failure};
 
-#[derive(Debug, Args)]
-pub(crate) struct Read {
-    /// The index of the dataset.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) index: PathBuf,
-    #[command(flatten)]
-    pub(crate) bucket: BucketOptions,
-}
-
-pub(crate) fn run(arguments: &Read) -> Result<(), Failure> {
+pub(crate) fn run() -> Result<(), Failure> {
     // Not `Stdout`, which buffers by lines.
     let output = io::stdout().as_fd().try_clone_to_owned().context("no standard output")?;
-    reader::read(&arguments.index, arguments.bucket.access(), io::stdin(), File::from(output))
-        .map_err(
-            |error| {
-                if error.is_input() { Failure::input(error) } else { Failure::work(error) }
-            },
-        )
+    let worker = Program::tierfeed(environment::exe()?);
+    reader::read(BufReader::new(io::stdin()), File::from(output), worker).map_err(|error| {
+        if error.is_input() { Failure::input(error) } else { Failure::work(error) }
+    })
 }

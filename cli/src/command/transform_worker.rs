@@ -1,4 +1,4 @@
-//! `tierfeed transform-worker`: transforms samples for an agent or a trainer, in a process that may crash.
+//! `tierfeed transform-worker`: transforms samples for an agent or `tierfeed read`, in a process that may crash.
 
 use std::{io, os::fd::AsFd as _};
 

@@ -34,8 +34,8 @@ pub(crate) struct ColdReader {
 }
 
 impl ColdReader {
-    /// Opens the dataset of a briefing. A bucket is read by `exe`, the `tierfeed` program, from the first
-    /// read on.
+    /// Opens the dataset of a briefing. `exe`, the `tierfeed` program, reads what this process does not,
+    /// from the first read on.
     pub(crate) fn open(
         briefing: &Briefing,
         dataset: NamedDataset,
@@ -135,10 +135,10 @@ impl ColdReader {
                 }
                 Err(Stop::Interrupted(Closed)) => Err(closed()),
                 Err(Stop::NoReader(error)) => {
-                    Err(Failure::new(Code::Unavailable, error.to_string()))
-                }
-                Err(Stop::NoWorker(error)) => {
-                    Err(Failure::new(Code::FailedPrecondition, error.to_string()))
+                    let is_of_setup = error.is_of_setup();
+                    let code =
+                        if is_of_setup { Code::FailedPrecondition } else { Code::Unavailable };
+                    Err(Failure::new(code, error.to_string()))
                 }
             }
         })?;

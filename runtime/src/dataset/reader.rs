@@ -1,23 +1,32 @@
-//! Reads samples for a trainer without an agent, in a process of its own; see `tierfeed_dataset::reader`.
+//! Reads samples for a trainer without an agent, in a process of its own; see `tierfeed_client::reader`.
+
+mod serve;
+#[cfg(test)]
+mod tests;
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, BufRead, Write},
     num::NonZeroUsize,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
+use tierfeed_client::reader::{Asked, READS, ReadFault, ReadTask};
+use tierfeed_core::session::Fault;
 use tierfeed_dataset::{
     Index,
     index::IndexError,
-    source::{Access, Address},
+    read::{self, FileSource},
+    source::{Bucket, Identity},
 };
-use tierfeed_dataset::{
-    read::FileSource,
-    reader::{self, ServeError},
+use tierfeed_object_stores::{Address, Client, Environment, OpenError};
+use tierfeed_prefetcher::{
+    fetcher::{ObjectFetcher, ObjectSettings, ObjectSource},
+    transforms::{Rows, TransformError},
 };
-use tierfeed_object_stores::{Client, Environment, OpenError};
-use tierfeed_prefetcher::fetcher::{ObjectFetcher, ObjectSettings, ObjectSource};
+use tierfeed_transform::{Pipeline, worker_process::Program, worker_protocol::Setup};
+
+pub use self::serve::ServeError;
 
 /// Files with many samples that stay open between reads.
 const OPEN_FILES_MAX: usize = 64;
@@ -25,8 +34,12 @@ const OPEN_FILES_MAX: usize = 64;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
+    #[error("no task came; `tierfeed` starts this command itself: {0}")]
+    NoTask(#[source] io::Error),
     #[error(transparent)]
     Index(#[from] IndexError),
+    #[error("{} was indexed again since the job started; restart the job", .0.display())]
+    IndexedAgain(PathBuf),
     #[error(transparent)]
     Bucket(#[from] BucketError),
     #[error(transparent)]
@@ -46,33 +59,111 @@ impl ReadError {
     /// Whether the input must change; else another attempt may succeed.
     #[must_use]
     pub fn is_input(&self) -> bool {
-        matches!(self, Self::Index(_) | Self::Bucket(BucketError::Open(_)))
+        matches!(
+            self,
+            Self::NoTask(_)
+                | Self::Index(_)
+                | Self::IndexedAgain(_)
+                | Self::Bucket(BucketError::Open(_))
+        )
     }
 }
 
-/// Reads sample ids from `input` and writes the bytes of the samples to `output` until `input` ends.
-/// `access` says how to reach the bucket of the index, if it has one.
+/// Answers the requests from `input` on `output` until `input` ends. `worker` is the program that transforms
+/// samples.
 ///
 /// # Errors
 ///
-/// If the index or its bucket cannot be opened, or a pipe to the trainer fails. A sample that cannot be
-/// read is an answer, not an error.
+/// If no task comes, its index or bucket cannot be opened, or a pipe to the trainer fails. A sample that
+/// cannot be read is an answer, not an error.
 pub fn read(
-    index: &Path,
-    access: Access,
-    input: impl Read + Send,
+    mut input: impl BufRead + Send,
     output: impl Write,
+    worker: Program,
 ) -> Result<(), ReadError> {
-    let index = Arc::new(Index::read(index)?);
-    let place = index.source();
-    if Path::new(&place).is_absolute() {
-        let files = FileSource::new(Arc::clone(&index), OPEN_FILES_MAX);
-        let read = |sample, buffer: &mut [u8]| files.read_into(sample, buffer);
-        return Ok(reader::serve(&index, read, input, output)?);
+    let mut line = String::new();
+    input.read_line(&mut line).map_err(ReadError::NoTask)?;
+    let task = serde_json::from_str(&line).map_err(|error| ReadError::NoTask(error.into()))?;
+    let samples = Samples::open(task, worker)?;
+    Ok(serve::serve(|asked| samples.read(asked), input, output)?)
+}
+
+/// The samples of an index, as a trainer gets them.
+struct Samples {
+    index: Arc<Index>,
+    source: Source,
+    rows: Option<RowsOf>,
+}
+
+enum Source {
+    Files(FileSource),
+    Objects(ObjectSource),
+}
+
+struct RowsOf {
+    /// Or why no worker starts.
+    workers: Result<Rows, String>,
+    /// Whether the stored bytes of a sample follow its row: other fields are in them.
+    has_fields: bool,
+}
+
+impl Samples {
+    fn open(task: ReadTask, worker: Program) -> Result<Self, ReadError> {
+        let index = Arc::new(Index::read(&task.index)?);
+        if index.fingerprint() != task.fingerprint {
+            return Err(ReadError::IndexedAgain(task.index));
+        }
+        let place = index.source();
+        let source = if Path::new(&place).is_absolute() {
+            Source::Files(FileSource::new(Arc::clone(&index), OPEN_FILES_MAX))
+        } else {
+            let access = task.bucket.unwrap_or_default();
+            let identity =
+                if access.is_anonymous { Identity::Anonymous } else { Identity::Configured };
+            let (endpoint, region) = (access.endpoint, access.region);
+            let bucket = Bucket { url: place, endpoint, region, identity };
+            Source::Objects(objects(&bucket, &index)?)
+        };
+        let rows = task.transform.map(|pipeline| RowsOf::start(&pipeline, task.seed, worker));
+        Ok(Self { index, source, rows })
     }
-    let objects = objects(&Address { url: place, access }, &index)?;
-    let read = |sample, buffer: &mut [u8]| objects.read_into(sample, buffer);
-    Ok(reader::serve(&index, read, input, output)?)
+
+    fn read(&self, Asked { sample, epoch }: Asked) -> Result<Vec<u8>, ReadFault> {
+        let samples = self.index.len();
+        if sample.0 >= samples {
+            return Err(read::ReadError::Unknown { sample, samples }.into());
+        }
+        let len = usize::try_from(self.index.size(sample).0).expect("a sample fits in memory");
+        let mut stored = vec![0; len];
+        match &self.source {
+            Source::Files(files) => files.read_into(sample, &mut stored),
+            Source::Objects(objects) => objects.read_into(sample, &mut stored),
+        }?;
+        let Some(RowsOf { workers, has_fields }) = &self.rows else { return Ok(stored) };
+        let failed = |fault, message| ReadFault { fault, errno: None, message };
+        let workers = workers.as_ref().map_err(|why| failed(Fault::NoWorker, why.clone()))?;
+        let row = workers.of_sample_blocking(sample, epoch, &stored);
+        let mut row = row.map_err(|error| match error {
+            TransformError::Untransformable(defect) => {
+                failed(Fault::Untransformable, defect.message)
+            }
+            other => failed(other.fault(), other.to_string()),
+        })?;
+        if *has_fields {
+            row.append(&mut stored);
+        }
+        Ok(row)
+    }
+}
+
+impl RowsOf {
+    fn start(pipeline: &Pipeline, seed: u64, worker: Program) -> Self {
+        let callers = NonZeroUsize::new(READS).expect("there are some");
+        let (setup, row_len) = (Setup::of(pipeline, seed), pipeline.row_bytes());
+        let workers = Rows::start_blocking(worker, setup, row_len, callers);
+        let has_fields = pipeline.container().is_some();
+        Self { workers: workers.map_err(|error| error.to_string()), has_fields }
+    }
 }
 
 /// A source that reads the samples of an index from its bucket, with the credentials of this process.

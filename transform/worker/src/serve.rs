@@ -2,7 +2,7 @@
 //! is gone.
 //!
 //! It ends with its starter: the socket says so, or a descriptor of that process, because a process that was
-//! forked from the starter may hold the socket open. While a sample is computed an alarm runs, which ends a
+//! forked from the starter may hold the socket open; the kernel also ends one that stands still. While a sample is computed an alarm runs, which ends a
 //! worker that hangs even if no other process does.
 //!
 //! 1. A request that leaves its arena is refused before a byte is read or written.
@@ -23,7 +23,7 @@ use nix::unistd::alarm;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
-    process::{Pid, PidfdFlags, pidfd_open},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal},
     time::{ClockId, clock_gettime},
 };
 use tierfeed_dataset::read::sample_sum::sum_of;
@@ -106,6 +106,7 @@ pub fn serve<A: Apply>(
         Some(_) => return Err(ServeError::NoSetup),
         None => return Ok(()),
     };
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
     let Ok(()) = packets.watch(setup.parent) else { return Ok(()) };
     let ready = match confine::to_computing(&setup) {
         Ok(()) => prepare(&setup).map_err(ServeError::Unfit),

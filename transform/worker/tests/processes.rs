@@ -8,6 +8,7 @@ use std::{
     fs,
     io::{self, Write as _},
     net::{TcpStream, UdpSocket},
+    num::NonZeroUsize,
     os::{fd::AsFd as _, unix::net::UnixDatagram},
     path::{Path, PathBuf},
     process::{self, Command},
@@ -16,15 +17,17 @@ use std::{
 
 use caps::{CapSet, Capability};
 use rustix::{
+    event::{PollFd, PollFlags, poll},
     fs::{CWD, renameat},
     process::{Pid, Signal, getppid, getsid, kill_process, test_kill_process},
 };
+use tierfeed_core::id::{Epoch, SampleId};
 use tierfeed_dataset::read::sample_sum::sum_of;
 use tierfeed_numa_memory::{Pages, Region, Request as RegionRequest};
+use tierfeed_prefetcher::transforms::{Rows, StartError, TransformError};
 use tierfeed_test_needs::{Need, skip};
 use tierfeed_transform::{
     Pipeline,
-    blocking_worker::{BlockingWorker, Sample, TransformError},
     worker_process::{Program, WorkerProcess},
     worker_protocol::{
         AfterTransform, ArenaId, Arrival, Defect, DefectKind, FromWorker, InputForm, Outcome, Part,
@@ -170,38 +173,40 @@ fn setup() -> Setup {
     }
 }
 
-fn blocking(setup: Setup) -> BlockingWorker {
-    BlockingWorker::new(program(), setup, ROW as u64)
+fn rows(setup: Setup) -> Rows {
+    rows_of(program(), setup, ROW).unwrap()
 }
 
-fn transform(worker: &mut BlockingWorker, bytes: &[u8]) -> Result<[u8; ROW], TransformError> {
-    let mut row = [7; ROW];
-    worker.transform_blocking(&Sample { number: 3, epoch: 0, bytes }, &mut row, &mut || true)?;
-    Ok(row)
+fn rows_of(program: Program, setup: Setup, row: usize) -> Result<Rows, StartError> {
+    Rows::start_blocking(program, setup, row as u64, NonZeroUsize::MIN)
+}
+
+fn transform(rows: &Rows, bytes: &[u8]) -> Result<Vec<u8>, TransformError> {
+    rows.of_sample_blocking(SampleId(3), Epoch(0), bytes)
 }
 
 #[test]
 fn bytes_go_in_and_a_row_comes_out_also_after_a_crash_of_another_sample() {
-    let mut worker = blocking(setup());
-    assert_eq!(transform(&mut worker, b"12345678").unwrap(), *b"12345678");
-    let error = transform(&mut worker, b"abort").unwrap_err();
+    let worker = rows(setup());
+    assert_eq!(transform(&worker, b"12345678").unwrap(), b"12345678");
+    let error = transform(&worker, b"abort").unwrap_err();
     assert!(error.to_string().contains("SIGABRT"), "{error}");
-    assert_eq!(transform(&mut worker, b"87654321").unwrap(), *b"87654321");
+    assert_eq!(transform(&worker, b"87654321").unwrap(), b"87654321");
     // Longer than the memory at first.
-    assert_eq!(transform(&mut worker, &vec![b'1'; 3 << 20]).unwrap(), [b'1'; ROW]);
+    assert_eq!(transform(&worker, &vec![b'1'; 3 << 20]).unwrap(), [b'1'; ROW]);
 }
 
 #[test]
 fn a_sample_that_cannot_be_transformed_costs_no_worker() {
-    let mut worker = blocking(setup());
+    let worker = rows(setup());
     for (bytes, why) in [(b"e", "no image"), (b"p", "panicked: a played panic of 3")] {
-        let error = transform(&mut worker, bytes).unwrap_err();
+        let error = transform(&worker, bytes).unwrap_err();
         assert!(
-            matches!(&error, TransformError::Untransformable(it) if it.contains(why)),
+            matches!(&error, TransformError::Untransformable(it) if it.message.contains(why)),
             "{error}"
         );
     }
-    assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
+    assert_eq!(transform(&worker, b"1").unwrap()[0], b'1');
 }
 
 #[test]
@@ -213,69 +218,45 @@ fn a_panic_costs_no_worker_where_standard_error_is_a_file() {
     let paths = [&path, &test].map(|it| it.to_str().unwrap().to_owned());
     let arguments = head.chain(paths).chain(arguments).collect();
     let program = Program { path: "/bin/sh".into(), arguments };
-    let mut worker = BlockingWorker::new(program, setup(), ROW as u64);
-    let error = transform(&mut worker, b"p").unwrap_err();
+    let worker = rows_of(program, setup(), ROW).unwrap();
+    let error = transform(&worker, b"p").unwrap_err();
     assert!(error.to_string().contains("a played panic"), "{error}");
     fs::remove_file(path).unwrap();
 }
 
 #[test]
 fn a_worker_that_hangs_ends_itself_and_is_replaced() {
-    let mut worker = blocking(Setup { time_limit: Duration::ZERO, ..setup() });
-    let error = transform(&mut worker, b"hang").unwrap_err();
-    assert!(error.to_string().contains("longer than one sample may"), "{error}");
-    assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
+    let worker = rows(Setup { time_limit: Duration::ZERO, ..setup() });
+    let error = transform(&worker, b"hang").unwrap_err();
+    assert!(matches!(error, TransformError::TimedOut(_)), "{error}");
+    assert_eq!(transform(&worker, b"1").unwrap()[0], b'1');
 }
 
 #[test]
-fn a_caller_that_does_not_wait_any_more_gets_back_at_once_and_ends_the_worker() {
-    let mut worker = blocking(setup());
-    assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
-    let mut asked = 0;
-    let mut goes_on = || {
-        asked += 1;
-        asked < 3
-    };
-    let sample = Sample { number: 3, epoch: 0, bytes: b"hang" };
-    let error = worker.transform_blocking(&sample, &mut [0; ROW], &mut goes_on).unwrap_err();
-    assert!(matches!(error, TransformError::Interrupted), "{error}");
-    assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
-}
-
-#[test]
-fn a_worker_that_ends_at_its_start_is_no_fault_of_the_sample() {
+fn a_worker_that_ends_at_its_start_says_how() {
     // It ends after its setup came.
     let arguments = ["-c", "head -c 1 > /dev/null; exit 3"].map(str::to_owned).to_vec();
     let program = Program { path: "/bin/sh".into(), arguments };
-    let mut worker = BlockingWorker::new(program, setup(), ROW as u64);
-    let error = transform(&mut worker, b"1").unwrap_err();
-    assert!(matches!(error, TransformError::Start(_)), "{error}");
-    assert!(error.to_string().contains("code 3 at its start"), "{error}");
-}
-
-#[test]
-fn a_worker_that_cannot_apply_its_pipeline_says_why() {
-    let mut worker = blocking(Setup { pipeline: "unfit".to_owned(), ..setup() });
-    let error = transform(&mut worker, b"1").unwrap_err();
-    assert!(error.to_string().contains("no such step"), "{error}");
+    let error = rows_of(program, setup(), ROW).unwrap_err();
+    assert!(error.to_string().contains("ended with code 3"), "{error}");
 }
 
 #[test]
 fn a_worker_opens_no_file() {
-    let error = transform(&mut blocking(setup()), b"file").unwrap_err().to_string();
+    let error = transform(&rows(setup()), b"file").unwrap_err().to_string();
     assert!(error.contains("PermissionDenied"), "{error}");
 }
 
 #[test]
 fn a_worker_that_tries_to_reach_beyond_its_memory_is_killed_and_costs_one_sample() {
-    let mut worker = blocking(setup());
+    let worker = rows(setup());
     for tries in
         [b"udp", b"tcp", b"local", b"xec", b"kill", b"group", b"owner", b"rename"] as [&[u8]; 8]
     {
-        let error = transform(&mut worker, tries).unwrap_err();
+        let error = transform(&worker, tries).unwrap_err();
         assert!(matches!(error, TransformError::Crashed(_)), "{error}");
         assert!(error.to_string().contains("SIGSYS (a forbidden system call)"), "{error}");
-        assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
+        assert_eq!(transform(&worker, b"1").unwrap()[0], b'1');
     }
 }
 
@@ -286,7 +267,7 @@ fn calling(number: i64) -> Vec<u8> {
 
 #[test]
 fn a_worker_that_would_change_other_processes_or_the_host_is_killed() {
-    let mut worker = blocking(setup());
+    let worker = rows(setup());
     for number in [
         libc::SYS_setpriority,
         libc::SYS_ioprio_set,
@@ -307,16 +288,18 @@ fn a_worker_that_would_change_other_processes_or_the_host_is_killed() {
         libc::SYS_fsopen,
         libc::SYS_quotactl,
     ] {
-        let error = transform(&mut worker, &calling(number)).unwrap_err().to_string();
+        let error = transform(&worker, &calling(number)).unwrap_err().to_string();
         assert!(error.contains("SIGSYS (a forbidden system call)"), "call {number}: {error}");
+        // The next one starts at once only after one that did something.
+        assert_eq!(transform(&worker, b"1").unwrap()[0], b'1');
     }
 }
 
 #[test]
 fn a_worker_finds_no_other_system_call_than_it_needs() {
-    let mut worker = blocking(setup());
+    let worker = rows(setup());
     for number in [libc::SYS_ioctl, libc::SYS_getdents64, libc::SYS_statx, libc::SYS_splice, 9999] {
-        let error = transform(&mut worker, &calling(number)).unwrap_err().to_string();
+        let error = transform(&worker, &calling(number)).unwrap_err().to_string();
         assert!(error.contains("Function not implemented"), "call {number}: {error}");
     }
 }
@@ -325,14 +308,12 @@ fn a_worker_finds_no_other_system_call_than_it_needs() {
 fn a_confined_worker_makes_rows_of_every_kind_of_image() {
     let pipeline = r#"{"steps": [{"random_resized_crop": 16}, {"dtype": "float32"}]}"#;
     let setup = Setup { pipeline: pipeline.to_owned(), ..setup() };
-    let mut row = vec![0; 16 * 16 * 3 * 4];
-    let mut worker = BlockingWorker::new(program(), setup, row.len() as u64);
+    let worker = rows_of(program(), setup, 16 * 16 * 3 * 4).unwrap();
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../platform/images/tests/fixtures");
     let mut count = 0;
     for fixture in fs::read_dir(fixtures).unwrap() {
         let bytes = fs::read(fixture.unwrap().path()).unwrap();
-        let sample = Sample { number: 3, epoch: 0, bytes: &bytes };
-        worker.transform_blocking(&sample, &mut row, &mut || true).unwrap();
+        transform(&worker, &bytes).unwrap();
         count += 1;
     }
     assert!(count > 10, "{count}");
@@ -359,15 +340,15 @@ fn a_worker_has_no_terminal_no_session_of_its_starter_and_no_capability() {
 
 #[test]
 fn the_last_words_of_a_worker_are_told_without_what_moves_a_cursor() {
-    let error = transform(&mut blocking(setup()), b"words").unwrap_err().to_string();
+    let error = transform(&rows(setup()), b"words").unwrap_err().to_string();
     assert!(error.ends_with(", and said \"[2Jthe last words\""), "{error}");
 }
 
 #[test]
 fn a_worker_that_says_more_than_anybody_reads_goes_on() {
-    let mut worker = blocking(setup());
-    assert_eq!(transform(&mut worker, b"z").unwrap()[0], b'z');
-    assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
+    let worker = rows(setup());
+    assert_eq!(transform(&worker, b"z").unwrap()[0], b'z');
+    assert_eq!(transform(&worker, b"1").unwrap()[0], b'1');
 }
 
 /// A control group whose processes get little memory; removed when dropped.
@@ -409,9 +390,9 @@ fn a_worker_that_the_kernel_kills_for_lack_of_memory_is_said_to_be() {
         Ok(group) => group,
         Err(error) => return skip(Need::MemoryGroups, error),
     };
-    let mut worker = BlockingWorker::new(group.worker(), setup(), ROW as u64);
-    assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
-    let error = transform(&mut worker, b"memory").unwrap_err();
+    let worker = rows_of(group.worker(), setup(), ROW).unwrap();
+    assert_eq!(transform(&worker, b"1").unwrap()[0], b'1');
+    let error = transform(&worker, b"memory").unwrap_err();
     assert!(error.to_string().contains("for lack of memory"), "{error}");
 }
 
@@ -430,10 +411,10 @@ fn a_worker_that_is_killed_after_another_ran_out_of_memory_has_not_done_so() {
         Err(error) => return skip(Need::MemoryGroups, error),
     };
     let mut worker = ready();
-    let mut other = BlockingWorker::new(group.worker(), setup(), ROW as u64);
-    transform(&mut other, b"memory").unwrap_err();
+    let other = rows_of(group.worker(), setup(), ROW).unwrap();
+    transform(&other, b"memory").unwrap_err();
     // Without a request nothing comes, and the number of kills is read again after a while.
-    let nothing = worker.receive_within(Duration::from_millis(200), &mut || true).unwrap();
+    let nothing = receive_within(&mut worker, Duration::from_millis(200));
     assert!(matches!(nothing, Arrival::Nothing), "{nothing:?}");
     worker.send(&ToWorker::Request(REQUEST), None).unwrap();
     assert!(matches!(wait_for(&mut worker), FromWorker::Answer { .. }));
@@ -445,15 +426,21 @@ fn a_worker_that_is_killed_after_another_ran_out_of_memory_has_not_done_so() {
 #[test]
 fn a_worker_gets_no_variable_of_its_starter_but_where_libraries_lie() {
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "there is one to be hidden");
-    let error = transform(&mut blocking(setup()), b"v").unwrap_err().to_string();
+    let error = transform(&rows(setup()), b"v").unwrap_err().to_string();
     assert!(
         error.contains("variables: []") || error.contains("variables: [\"LD_LIBRARY_PATH\"]"),
         "{error}"
     );
 }
 
+fn receive_within(worker: &mut WorkerProcess, patience: Duration) -> Arrival<FromWorker> {
+    let mut socket = [PollFd::from_borrowed_fd(worker.as_fd(), PollFlags::IN)];
+    poll(&mut socket, Some(&patience.try_into().unwrap())).unwrap();
+    worker.receive().unwrap()
+}
+
 fn wait_for(worker: &mut WorkerProcess) -> FromWorker {
-    match worker.receive_within(Duration::from_secs(30), &mut || true).unwrap() {
+    match receive_within(worker, Duration::from_secs(30)) {
         Arrival::Packet(packet, _) => packet,
         other => panic!("{other:?}"),
     }
@@ -567,7 +554,7 @@ fn a_worker_ends_with_the_process_that_it_was_told_is_its_starter() {
     assert_eq!(wait_for(&mut worker), FromWorker::Ready);
     starter.kill().unwrap();
     starter.wait().unwrap();
-    let ended = worker.receive_within(Duration::from_secs(30), &mut || true).unwrap();
+    let ended = receive_within(&mut worker, Duration::from_secs(30));
     assert!(matches!(ended, Arrival::End), "{ended:?}");
 }
 
