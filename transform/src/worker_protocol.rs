@@ -6,30 +6,25 @@
 //! Each request is answered once, in the order of requests. Samples travel in the memory, never in
 //! packets.
 //!
-//! Both sides treat the other as broken or hostile: a packet has a fixed length or a checked one, and
-//! an offset counts only after it was compared with the length of the memory
-//! ([`Request::check`]). All numbers are little-endian.
+//! A packet is the [`VERSION`] as one byte, and the message as `postcard` writes it. Both sides treat the
+//! other as broken or hostile: a packet is read whole, its texts are cut, and an offset counts only after
+//! it was compared with the length of the memory ([`Request::check`]).
 
-mod bytes;
 mod socket;
 
 use std::time::Duration;
 
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use self::bytes::{Reader, Writer, cut, nanoseconds};
 pub use self::socket::{Arrival, receive, send};
 use crate::Pipeline;
 
 /// The version of these packets. Starter and worker are one program, unless it was replaced meanwhile.
-pub const VERSION: u32 = 4;
+pub const VERSION: u8 = 5;
 
 /// The longest packet, in bytes.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
-
-/// The longest list of pipelines in its serialised form, in bytes.
-pub const PIPELINE_BYTES_MAX: usize = 60 << 10;
 
 /// The longest message of an answer, in bytes; the rest is cut off.
 pub const MESSAGE_BYTES_MAX: usize = 512;
@@ -41,7 +36,7 @@ pub const ARENAS_MAX: usize = 1024;
 /// image within the default limits takes.
 pub const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// The process that starts the worker, which ends with it.
     pub parent: u32,
@@ -100,10 +95,10 @@ impl Setup {
 }
 
 /// A memory that both sides map, by a number that the starter chose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ArenaId(pub u32);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InputForm {
     /// As the cold store has them.
     Stored,
@@ -112,7 +107,7 @@ pub enum InputForm {
 }
 
 /// Whether the input shall be in prepared form afterwards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AfterTransform {
     /// Its bytes have no further use.
     Unused,
@@ -128,7 +123,7 @@ pub enum AfterTransform {
 }
 
 /// A part of an arena, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     pub offset: u64,
     pub len: u64,
@@ -141,7 +136,7 @@ impl Part {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// The number of the request, which its answer repeats.
     pub id: u64,
@@ -184,7 +179,7 @@ impl Request {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWorker {
     Setup(Setup),
     /// Memory to map; its memfd comes with the packet.
@@ -198,7 +193,7 @@ pub enum ToWorker {
     Request(Request),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The row is written, and the prepared form if it was asked for.
     Done {
@@ -211,14 +206,14 @@ pub enum Outcome {
     Failed(String),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Defect {
     pub kind: DefectKind,
     /// A sentence without its end.
     pub message: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DefectKind {
     /// Its bytes are not what they should be.
     Damaged,
@@ -229,16 +224,7 @@ pub enum DefectKind {
     OutOfMemory,
 }
 
-impl DefectKind {
-    /// In the order of their codes.
-    const ALL: [Self; 4] = [Self::Damaged, Self::TooLarge, Self::Unsuitable, Self::OutOfMemory];
-
-    fn decode(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code)).copied()
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromWorker {
     /// It takes requests.
     Ready,
@@ -259,9 +245,9 @@ pub enum FromWorker {
 #[non_exhaustive]
 pub enum PacketError {
     #[error("version {found} of the packets of a transform worker; this program speaks {VERSION}")]
-    Version { found: u32 },
-    #[error("a packet of {len} bytes that is no {expected}")]
-    Malformed { len: usize, expected: &'static str },
+    Version { found: u8 },
+    #[error("a packet of {len} bytes that makes no sense")]
+    Malformed { len: usize },
     #[error("{} bytes at offset {} leave {len} bytes", .part.len, .part.offset)]
     Outside { part: Part, len: u64 },
     #[error("the row at offset {} ({} bytes) overlaps the input at {} ({} bytes)",
@@ -276,39 +262,29 @@ pub enum PacketError {
     Socket(#[from] Errno),
 }
 
-const SETUP: u8 = 1;
-const ARENA: u8 = 2;
-const DROP_ARENA: u8 = 3;
-const REQUEST: u8 = 4;
-const READY: u8 = 1;
-const UNFIT: u8 = 2;
-const REPLACING: u8 = 3;
-const ANSWER: u8 = 4;
+/// The bytes of a packet.
+fn encode(message: &impl Serialize) -> Vec<u8> {
+    let bytes = postcard::to_extend(message, vec![VERSION]);
+    bytes.expect("a vector takes any message")
+}
+
+/// Reads a packet.
+fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, PacketError> {
+    let malformed = || PacketError::Malformed { len: bytes.len() };
+    match bytes.split_first() {
+        None => Err(malformed()),
+        Some((&found, _)) if found != VERSION => Err(PacketError::Version { found }),
+        Some((_, message)) => match postcard::take_from_bytes(message) {
+            Ok((message, [])) => Ok(message),
+            _ => Err(malformed()),
+        },
+    }
+}
 
 impl ToWorker {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        match self {
-            Self::Setup(it) => {
-                let mut bytes = Writer::new(SETUP).u32(VERSION).u32(it.parent).u64(it.seed);
-                bytes = bytes.u64(it.pixels_max).u64(nanoseconds(it.time_limit)).u8(it.niceness);
-                bytes.text(&it.pipeline).0
-            }
-            Self::Arena { arena, len } => Writer::new(ARENA).u32(arena.0).u64(*len).0,
-            Self::DropArena(arena) => Writer::new(DROP_ARENA).u32(arena.0).0,
-            Self::Request(it) => {
-                let form = matches!(it.form, InputForm::Prepared);
-                let (after, kept, input_sum) = match it.after {
-                    AfterTransform::Unused => (0, 0, 0),
-                    AfterTransform::Prepared { len, input_sum } => (1, len, input_sum),
-                };
-                let bytes = Writer::new(REQUEST).u64(it.id).u32(it.arena.0);
-                let bytes = bytes.u64(it.slot.offset).u64(it.slot.len).u64(it.input_len);
-                let bytes = bytes.u8(form.into()).u8(after).u64(kept).u64(input_sum);
-                let bytes = bytes.u64(it.row.offset).u64(it.row.len);
-                bytes.u64(it.sample).u32(it.epoch).0
-            }
-        }
+        encode(self)
     }
 
     /// Reads a packet.
@@ -317,45 +293,15 @@ impl ToWorker {
     ///
     /// [`PacketError::Version`] and [`PacketError::Malformed`].
     pub fn decode(bytes: &[u8]) -> Result<Self, PacketError> {
-        let mut rest = Reader(bytes);
-        let read = rest.u8().and_then(|kind| match kind {
-            SETUP => match rest.u32()? {
-                VERSION => rest.setup().map(|it| Ok(Self::Setup(it))),
-                found => Some(Err(PacketError::Version { found })),
-            },
-            ARENA => Some(Ok(Self::Arena { arena: ArenaId(rest.u32()?), len: rest.u64()? })),
-            DROP_ARENA => Some(Ok(Self::DropArena(ArenaId(rest.u32()?)))),
-            REQUEST => rest.request().map(|it| Ok(Self::Request(it))),
-            _ => None,
-        });
-        let malformed = PacketError::Malformed { len: bytes.len(), expected: "packet to a worker" };
-        match read {
-            Some(Err(error)) => Err(error),
-            Some(Ok(packet)) if rest.0.is_empty() => Ok(packet),
-            _ => Err(malformed),
-        }
+        decode(bytes)
     }
 }
 
 impl FromWorker {
+    /// The packet, with its message cut to what a packet may carry.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        match self {
-            Self::Ready => Writer::new(READY).u32(VERSION).0,
-            Self::Unfit(why) => Writer::new(UNFIT).text(cut(why)).0,
-            Self::Replacing { id } => Writer::new(REPLACING).u64(*id).0,
-            Self::Answer { id, outcome, took } => {
-                let bytes = Writer::new(ANSWER).u64(*id).u64(nanoseconds(*took));
-                match outcome {
-                    Outcome::Done { prepared_sum: Some(sum) } => bytes.u8(0).u64(*sum).0,
-                    Outcome::Done { prepared_sum: None } => bytes.u8(3).0,
-                    Outcome::Untransformable(Defect { kind, message }) => {
-                        bytes.u8(1).u8(*kind as u8).text(cut(message)).0
-                    }
-                    Outcome::Failed(why) => bytes.u8(2).text(cut(why)).0,
-                }
-            }
-        }
+        encode(&self.clone().cut())
     }
 
     /// Reads a packet.
@@ -364,37 +310,19 @@ impl FromWorker {
     ///
     /// [`PacketError::Version`] and [`PacketError::Malformed`].
     pub fn decode(bytes: &[u8]) -> Result<Self, PacketError> {
-        let mut rest = Reader(bytes);
-        let read = rest.u8().and_then(|kind| match kind {
-            READY => match rest.u32()? {
-                VERSION => Some(Ok(Self::Ready)),
-                found => Some(Err(PacketError::Version { found })),
-            },
-            UNFIT => Some(Ok(Self::Unfit(rest.text(MESSAGE_BYTES_MAX)?))),
-            REPLACING => Some(Ok(Self::Replacing { id: rest.u64()? })),
-            ANSWER => {
-                let (id, took) = (rest.u64()?, rest.u64()?);
-                let outcome = match rest.u8()? {
-                    0 => Outcome::Done { prepared_sum: Some(rest.u64()?) },
-                    3 => Outcome::Done { prepared_sum: None },
-                    1 => {
-                        let kind = DefectKind::decode(rest.u8()?)?;
-                        let message = rest.text(MESSAGE_BYTES_MAX)?;
-                        Outcome::Untransformable(Defect { kind, message })
-                    }
-                    2 => Outcome::Failed(rest.text(MESSAGE_BYTES_MAX)?),
-                    _ => return None,
-                };
-                Some(Ok(Self::Answer { id, outcome, took: Duration::from_nanos(took) }))
-            }
-            _ => None,
-        });
-        let malformed = PacketError::Malformed { len: bytes.len(), expected: "packet of a worker" };
-        match read {
-            Some(Err(error)) => Err(error),
-            Some(Ok(packet)) if rest.0.is_empty() => Ok(packet),
-            _ => Err(malformed),
-        }
+        decode(bytes).map(Self::cut)
+    }
+
+    fn cut(mut self) -> Self {
+        let message = match &mut self {
+            Self::Unfit(why) | Self::Answer { outcome: Outcome::Failed(why), .. } => why,
+            Self::Answer { outcome: Outcome::Untransformable(defect), .. } => &mut defect.message,
+            Self::Ready | Self::Replacing { .. } | Self::Answer { .. } => return self,
+        };
+        let most = message.len().min(MESSAGE_BYTES_MAX);
+        let end = (0..=most).rev().find(|at| message.is_char_boundary(*at));
+        message.truncate(end.unwrap_or(0));
+        self
     }
 }
 
@@ -448,7 +376,13 @@ mod tests {
         let took = Duration::from_millis(2);
         let answer = |outcome| FromWorker::Answer { id: 7, outcome, took };
         let defect = |kind| Defect { kind, message: "not a JPEG".to_owned() };
-        let defects = DefectKind::ALL.map(|kind| answer(Outcome::Untransformable(defect(kind))));
+        let kinds = [
+            DefectKind::Damaged,
+            DefectKind::TooLarge,
+            DefectKind::Unsuitable,
+            DefectKind::OutOfMemory,
+        ];
+        let defects = kinds.map(|kind| answer(Outcome::Untransformable(defect(kind))));
         let others = [
             FromWorker::Ready,
             FromWorker::Unfit("no pipeline".to_owned()),
@@ -471,9 +405,8 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_fixed_length_are_refused_at_any_other_length() {
-        let fixed = all_to_worker().into_iter().skip(1).map(|it| it.encode());
-        for whole in fixed {
+    fn packets_are_refused_at_any_other_length() {
+        for whole in all_to_worker().iter().map(ToWorker::encode) {
             let longer = [&whole[..], &[0]].concat();
             assert!(ToWorker::decode(&longer).is_err(), "{longer:?}");
             for len in 0..whole.len() {
@@ -485,7 +418,7 @@ mod tests {
     #[test]
     fn another_version_is_named() {
         let mut setup = ToWorker::Setup(setup()).encode();
-        setup[1] = 9;
+        setup[0] = 9;
         let error = ToWorker::decode(&setup).unwrap_err();
         assert!(matches!(error, PacketError::Version { found: 9 }), "{error}");
     }
