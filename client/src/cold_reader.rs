@@ -5,22 +5,26 @@
 //! differ from the agent's only in the time that they take.
 
 use std::{
+    collections::BTreeMap,
+    io,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use tierfeed_core::{
-    id::{Epoch, SampleId},
+    batch::{Batch, Input, Stored},
+    id::{BatchId, Epoch, SampleId},
     outage::{Failures, Next, Outage},
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_dataset::{Index, index::IndexError, read::FileSource, throttle::Throttle};
-use tierfeed_handoff::{Briefing, NamedDataset, OnError, monotonic_now};
+use tierfeed_handoff::{Briefing, NamedDataset, OnError, Row, monotonic_now};
 
 use crate::{
     left_out::{LeftOut, TooManyLeftOut},
+    memory::{PrivatePages, to_usize},
     reader::{Asked, ReadFault, ReadTask, Reader, ReaderError},
 };
 
@@ -66,18 +70,13 @@ struct Rows {
     has_fields: bool,
 }
 
-/// The right to read: a process answers one caller at a time.
+/// A batch in memory of this process, laid out as one of the agent.
 #[derive(Debug)]
-pub enum Reading<'a> {
-    Files(&'a FileSource),
-    Child(ReadingChild<'a>),
-}
-
-#[derive(Debug)]
-pub struct ReadingChild<'a> {
-    /// `None` once it is dropped.
-    reader: Option<Reader>,
-    of: &'a Children,
+pub struct ColdBatch {
+    pub rows: Vec<Row>,
+    pub pages: PrivatePages,
+    /// Why samples have no length.
+    pub reasons: BTreeMap<SampleId, String>,
 }
 
 /// The call that waits for a sample.
@@ -103,16 +102,18 @@ pub enum StorePatience {
     None,
 }
 
-/// The reason that a sample was not read.
+/// The reason that a batch was not read.
 #[derive(Debug)]
 pub enum Stop<S> {
     /// By [`Caller::check`].
     Interrupted(S),
-    /// The training goes on without the sample.
-    LeftOut(ReadFault),
-    /// It does not.
-    Unreadable(ReadFault),
+    /// The training does not go on without the sample.
+    Unreadable(SampleId, ReadFault),
     NoReader(ReaderError),
+    NoMemory {
+        len: Bytes,
+        source: io::Error,
+    },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -196,59 +197,94 @@ impl ColdReader {
         self.rows.as_ref().map(|rows| rows.len)
     }
 
-    /// Whether the stored bytes of a sample come beside its row.
-    pub fn has_fields(&self) -> bool {
-        self.rows.as_ref().is_some_and(|rows| rows.has_fields)
-    }
-
-    /// The length of a sample in a batch.
-    pub fn len_of(&self, sample: SampleId) -> Bytes {
-        self.row_len().unwrap_or_else(|| self.index.size(sample))
-    }
-
-    pub fn reading(&self) -> Reading<'_> {
-        match &self.source {
-            Source::Files(files) => Reading::Files(files),
-            Source::Children(children) => Reading::Child(children.reading()),
-        }
-    }
-
-    /// Reads the first of `samples` into `target`, as a row if the job has a transform; a process may read the
-    /// others ahead. `stored` gets the stored bytes if those come beside the row. [`Stop::LeftOut`] or
-    /// [`Stop::Unreadable`] if the sample cannot be read, and waiting does not help.
-    pub fn read<C: Caller>(
+    /// Reads `samples`, in this order, as the batch of a place in an order, drawn for in `epoch`.
+    pub fn batch<C: Caller>(
         &self,
-        reading: &mut Reading<'_>,
-        (samples, epoch): (&[SampleId], Epoch),
-        (target, stored): (&mut [u8], &mut Vec<u8>),
+        id: BatchId,
+        samples: &[SampleId],
+        epoch: Epoch,
+        patience: StorePatience,
+        caller: &mut C,
+    ) -> Result<ColdBatch, Stop<C::Stop>> {
+        let mut layout = self.lay_out(id, samples);
+        let no_memory = |source| Stop::NoMemory { len: layout.len, source };
+        let mut pages = PrivatePages::map(layout.len).map_err(no_memory)?;
+        let mut reader = None;
+        let (mut reasons, mut stored) = (BTreeMap::new(), Vec::new());
+        for (at, entry) in layout.entries.iter_mut().enumerate() {
+            let row = pages.range(entry.offset, entry.len.unwrap_or_default());
+            let beside = entry.stored.map_or(Bytes(0), |it| it.len);
+            stored.resize(to_usize(beside), 0);
+            let wanted = (&samples[at..], epoch);
+            match self.read(&mut reader, wanted, (row, &mut stored), patience, caller) {
+                Ok(()) => {
+                    if let Some(Stored { offset, len }) = entry.stored {
+                        pages.range(offset, len).copy_from_slice(&stored);
+                    }
+                }
+                Err(Stop::Unreadable(_, fault)) if self.goes_without(&fault) => {
+                    entry.len = None;
+                    reasons.insert(entry.sample, fault.message);
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        if let (Source::Children(children), Some(reader)) = (&self.source, reader) {
+            children.give_back(reader);
+        }
+        let rows = layout.entries.iter().map(|entry| Row {
+            sample: entry.sample,
+            label: self.index.label(entry.sample),
+            offset: entry.offset,
+            len: entry.len,
+            shared_tier: None,
+            stored: entry.stored,
+        });
+        Ok(ColdBatch { rows: rows.collect(), pages, reasons })
+    }
+
+    /// Lays samples out as they are stored, or as rows, with their stored bytes behind them if trainers get
+    /// those too.
+    fn lay_out(&self, id: BatchId, samples: &[SampleId]) -> Batch {
+        let sizes = samples.iter().map(|sample| (*sample, self.index.size(*sample)));
+        let Some(Rows { len, has_fields }) = self.rows else { return Batch::lay_out(id, sizes) };
+        let input = |(sample, len)| {
+            let stored = has_fields.then_some(len);
+            Input { sample, room: stored.unwrap_or_default(), stored }
+        };
+        Batch::lay_out_rows(id, len, sizes.map(input)).0
+    }
+
+    /// Reads the first of `samples` into `row`, and its stored bytes if those come beside it; a process may read
+    /// the others ahead.
+    fn read<C: Caller>(
+        &self,
+        reader: &mut Option<Reader>,
+        wanted: (&[SampleId], Epoch),
+        parts: (&mut [u8], &mut [u8]),
         patience: StorePatience,
         caller: &mut C,
     ) -> Result<(), Stop<C::Stop>> {
-        let Some(&sample) = samples.first() else { return Ok(()) };
         caller.check().map_err(Stop::Interrupted)?;
-        let len = self.index.size(sample);
-        let deadline = self.reserve(len);
-        let beside = if self.has_fields() { len } else { Bytes(0) };
-        stored.resize(usize::try_from(beside.0).unwrap_or(usize::MAX), 0);
-        let outcome =
-            self.read_patiently(reading, (samples, epoch), (target, stored), patience, caller);
+        let deadline = self.reserve(self.index.size(wanted.0[0]));
+        let outcome = self.read_patiently(reader, wanted, parts, patience, caller);
         if let Some(deadline) = deadline {
             wait_until(deadline, caller).map_err(Stop::Interrupted)?;
         }
-        outcome.map_err(|stop| match (stop, self.on_error) {
-            (Stop::Unreadable(it), OnError::Skip(_)) if it.fault.is_of_sample() => {
-                Stop::LeftOut(it)
-            }
-            (stop, _) => stop,
-        })
+        outcome
+    }
+
+    /// Whether training goes on without a sample.
+    fn goes_without(&self, ReadFault { fault, .. }: &ReadFault) -> bool {
+        matches!(self.on_error, OnError::Skip(_)) && fault.is_of_sample()
     }
 
     /// Repeats a read for as long as its store cannot be read.
     fn read_patiently<C: Caller>(
         &self,
-        reading: &mut Reading<'_>,
+        reader: &mut Option<Reader>,
         wanted: (&[SampleId], Epoch),
-        (target, stored): (&mut [u8], &mut [u8]),
+        (row, stored): (&mut [u8], &mut [u8]),
         patience: StorePatience,
         caller: &mut C,
     ) -> Result<(), Stop<C::Stop>> {
@@ -256,20 +292,20 @@ impl ColdReader {
         let mut failures = Failures::default();
         loop {
             let begun = monotonic_now();
-            let fault = match reading.read_into(wanted, (target, stored), caller) {
+            let fault = match self.read_once(reader, wanted, (row, stored), caller) {
                 Ok(()) => {
                     let ended = outage().succeeded(begun, monotonic_now());
                     return ended.map_or(Ok(()), |lasted| {
                         caller.outage_ended(lasted).map_err(Stop::Interrupted)
                     });
                 }
-                Err(Stop::Unreadable(fault)) if patience == StorePatience::OfTheJob => fault,
+                Err(Stop::Unreadable(_, fault)) if patience == StorePatience::OfTheJob => fault,
                 Err(other) => return Err(other),
             };
             let now = monotonic_now();
             let next = outage().failed(&mut failures, fault.fault, now);
             let Next::Again { pause, is_said } = next else {
-                return Err(Stop::Unreadable(fault));
+                return Err(Stop::Unreadable(wanted.0[0], fault));
             };
             if is_said {
                 caller.outage_begun(&fault.message).map_err(Stop::Interrupted)?;
@@ -277,6 +313,31 @@ impl ColdReader {
             let until = Nanoseconds(now.0.saturating_add(pause.0));
             wait_until(until, caller).map_err(Stop::Interrupted)?;
         }
+    }
+
+    fn read_once<C: Caller>(
+        &self,
+        reader: &mut Option<Reader>,
+        (samples, epoch): (&[SampleId], Epoch),
+        (row, stored): (&mut [u8], &mut [u8]),
+        caller: &mut C,
+    ) -> Result<(), Stop<C::Stop>> {
+        let reader = match (&self.source, reader) {
+            (Source::Files(source), _) => {
+                let read = source.read_into(samples[0], row);
+                return read.map_err(|error| Stop::Unreadable(samples[0], error.into()));
+            }
+            (Source::Children(children), reader) => reader.get_or_insert_with(|| children.take()),
+        };
+        let wanted: Vec<_> = samples.iter().map(|&sample| Asked { sample, epoch }).collect();
+        let mut stop = None;
+        let outcome =
+            reader.read_into(&wanted, &mut [row, stored], &mut goes_on(caller, &mut stop));
+        outcome.map_err(|error| match (stop, error) {
+            (Some(stop), _) => Stop::Interrupted(stop),
+            (None, ReaderError::Unreadable(fault)) => Stop::Unreadable(samples[0], fault),
+            (None, error) => Stop::NoReader(error),
+        })
     }
 
     /// The time at which the emulated cold store would have delivered `len` more bytes; `None` without emulation.
@@ -289,44 +350,15 @@ impl ColdReader {
 
 impl Children {
     /// Does not wait for the list: in a forked child, the thread that held it may not exist.
-    fn reading(&self) -> ReadingChild<'_> {
+    fn take(&self) -> Reader {
         let idle = self.idle.try_lock().ok().and_then(|mut idle| idle.pop());
-        let reader = idle.unwrap_or_else(|| Reader::new(self.exe.clone(), self.task.clone()));
-        ReadingChild { reader: Some(reader), of: self }
+        idle.unwrap_or_else(|| Reader::new(self.exe.clone(), self.task.clone()))
     }
-}
 
-impl Drop for ReadingChild<'_> {
-    fn drop(&mut self) {
-        if let Ok(mut idle) = self.of.idle.try_lock() {
-            idle.extend(self.reader.take());
+    fn give_back(&self, reader: Reader) {
+        if let Ok(mut idle) = self.idle.try_lock() {
+            idle.push(reader);
         }
-    }
-}
-
-impl Reading<'_> {
-    fn read_into<C: Caller>(
-        &mut self,
-        (samples, epoch): (&[SampleId], Epoch),
-        (target, stored): (&mut [u8], &mut [u8]),
-        caller: &mut C,
-    ) -> Result<(), Stop<C::Stop>> {
-        let reader = match self {
-            Self::Files(source) => {
-                let read = source.read_into(samples[0], target);
-                return read.map_err(|error| Stop::Unreadable(error.into()));
-            }
-            Self::Child(child) => child.reader.as_mut().expect("it is there until the drop"),
-        };
-        let wanted: Vec<_> = samples.iter().map(|&sample| Asked { sample, epoch }).collect();
-        let mut stop = None;
-        let outcome =
-            reader.read_into(&wanted, &mut [target, stored], &mut goes_on(caller, &mut stop));
-        outcome.map_err(|error| match (stop, error) {
-            (Some(stop), _) => Stop::Interrupted(stop),
-            (None, ReaderError::Unreadable(fault)) => Stop::Unreadable(fault),
-            (None, error) => Stop::NoReader(error),
-        })
     }
 }
 

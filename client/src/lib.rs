@@ -19,7 +19,7 @@ mod requests;
 mod tallies;
 
 pub use ahead::{EpochStep, following, window};
-pub use cold_reader::{Caller, ColdReader, OpenError, Reading, Stop, StorePatience};
+pub use cold_reader::{Caller, ColdBatch, ColdReader, OpenError, Stop, StorePatience};
 pub use connection::{Connection, Held, Lease, NoConnection};
 pub use epoch_reads::direct_reads_warning;
 pub use left_out::TooManyLeftOut;

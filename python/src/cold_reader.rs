@@ -1,20 +1,18 @@
 //! Batches without an agent, in private memory of this process.
 
 use std::{
-    collections::BTreeMap,
     ffi::{CString, OsString},
     path::PathBuf,
 };
 
 use pyo3::{exceptions::PyRuntimeWarning, prelude::*};
-use tierfeed_client::{Caller, PrivatePages, ReadFault, Stop, StorePatience};
+use tierfeed_client::{Caller, ColdBatch, ReadFault, Stop, StorePatience};
 use tierfeed_core::{
-    batch::{self, Input, Stored},
     id::{BatchId, Epoch, Rank, SampleId, Step},
     session::Fault,
     units::Nanoseconds,
 };
-use tierfeed_handoff::{Briefing, NamedDataset, Row};
+use tierfeed_handoff::{Briefing, NamedDataset};
 
 use crate::{
     batch::{Batch, Origin},
@@ -32,19 +30,14 @@ pub(crate) struct ColdReader {
 }
 
 impl ColdReader {
-    /// Lays samples out as they are stored, or as rows, with their stored bytes behind them if trainers get
-    /// those too.
-    fn lay_out(&self, id: BatchId, samples: &[SampleId]) -> batch::Batch {
-        let sizes = samples.iter().map(|sample| (*sample, self.reader.index().size(*sample)));
-        let Some(row_len) = self.reader.row_len() else {
-            return batch::Batch::lay_out(id, sizes);
+    fn unreadable(&self, py: Python<'_>, sample: SampleId, fault: ReadFault) -> PyErr {
+        let ReadFault { fault, errno, message } = fault;
+        let (reason, object) = (fault.name(), self.reader.index().object_name(sample));
+        let message = match reason {
+            UNTRANSFORMABLE => format!("cannot transform sample {}, {object}: {message}", sample.0),
+            _ => message,
         };
-        let input = |(sample, len)| {
-            let stored = self.reader.has_fields().then_some(len);
-            Input { sample, room: stored.unwrap_or_default(), stored }
-        };
-        let (layout, _) = batch::Batch::lay_out_rows(id, row_len, sizes.map(input));
-        layout
+        errors::unreadable(py, sample.0, &object, reason, errno, message)
     }
 
     fn known(&self, sample: u32) -> PyResult<SampleId> {
@@ -54,44 +47,6 @@ impl ColdReader {
         } else {
             Err(errors::no_sample(sample, samples))
         }
-    }
-
-    /// Reads every sample of `layout`, which is read in `epoch`. Samples that cannot be read lose their
-    /// length; the reasons are returned.
-    fn fill(
-        &self,
-        layout: &mut batch::Batch,
-        memory: &mut PrivatePages,
-        epoch: Epoch,
-    ) -> Result<BTreeMap<u32, String>, (SampleId, Stop<PyErr>)> {
-        let mut reasons = BTreeMap::new();
-        let mut signals = SignalPoll::start();
-        let mut reading = self.reader.reading();
-        let samples: Vec<_> = layout.entries.iter().map(|entry| entry.sample).collect();
-        let mut stored = Vec::new();
-        for (at, entry) in layout.entries.iter_mut().enumerate() {
-            let row = memory.range(entry.offset, entry.len.unwrap_or_default());
-            let read = self.reader.read(
-                &mut reading,
-                (&samples[at..], epoch),
-                (row, &mut stored),
-                StorePatience::OfTheJob,
-                &mut signals,
-            );
-            match read {
-                Ok(()) => {
-                    if let Some(Stored { offset, len }) = entry.stored {
-                        memory.range(offset, len).copy_from_slice(&stored);
-                    }
-                }
-                Err(Stop::LeftOut(it)) => {
-                    entry.len = None;
-                    reasons.insert(entry.sample.0, it.message);
-                }
-                Err(stop) => return Err((entry.sample, stop)),
-            }
-        }
-        Ok(reasons)
     }
 }
 
@@ -194,39 +149,20 @@ impl ColdReader {
         let id = BatchId { epoch: Epoch(epoch), step: Step(step), rank: Rank(rank) };
         let ids = samples.into_iter().map(|sample| self.known(sample));
         let ids = ids.collect::<PyResult<Vec<_>>>()?;
-        let mut layout = self.lay_out(id, &ids);
-        let mut memory =
-            PrivatePages::map(layout.len).map_err(|error| errors::no_memory(layout.len, &error))?;
-        let drawn_for = drawn_for.unwrap_or(epoch);
-        let filled = py.detach(|| self.fill(&mut layout, &mut memory, Epoch(drawn_for)));
-        let skip_reasons = match filled {
-            Ok(reasons) => reasons,
-            Err((_, Stop::Interrupted(raised))) => return Err(raised),
-            Err((_, Stop::NoReader(error))) => return Err(errors::no_reader(&error)),
-            Err((SampleId(sample), Stop::Unreadable(fault) | Stop::LeftOut(fault))) => {
-                let ReadFault { fault, errno, message } = fault;
-                let reason = fault.name();
-                let object = self.object(sample)?;
-                let message = match reason {
-                    UNTRANSFORMABLE => {
-                        format!("cannot transform sample {sample}, {object}: {message}")
-                    }
-                    _ => message,
-                };
-                return Err(errors::unreadable(py, sample, &object, reason, errno, message));
-            }
-        };
-        let label = |sample| self.reader.index().label(sample);
-        let rows = layout.entries.iter().map(|entry| Row {
-            sample: entry.sample,
-            label: label(entry.sample),
-            offset: entry.offset,
-            len: entry.len,
-            shared_tier: None,
-            stored: entry.stored,
+        let drawn_for = Epoch(drawn_for.unwrap_or(epoch));
+        let read = py.detach(|| {
+            let (patience, mut signals) = (StorePatience::OfTheJob, SignalPoll::start());
+            self.reader.batch(id, &ids, drawn_for, patience, &mut signals)
         });
-        let batch = Batch::new(id, rows, Origin::Direct, memory.into_memory());
-        Ok(batch.with_skip_reasons(skip_reasons))
+        let ColdBatch { rows, pages, reasons } = read.map_err(|stop| match stop {
+            Stop::Interrupted(raised) => raised,
+            Stop::NoReader(error) => errors::no_reader(&error),
+            Stop::NoMemory { len, source } => errors::no_memory(len, &source),
+            Stop::Unreadable(sample, fault) => self.unreadable(py, sample, fault),
+        })?;
+        let reasons = reasons.into_iter().map(|(SampleId(sample), reason)| (sample, reason));
+        let batch = Batch::new(id, rows, Origin::Direct, pages.into_memory());
+        Ok(batch.with_skip_reasons(reasons.collect()))
     }
 }
 

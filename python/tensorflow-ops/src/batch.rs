@@ -10,7 +10,7 @@
 
 use std::{io, sync::Arc};
 
-use tierfeed_client::{Connection, Memory, PrivatePages, to_usize};
+use tierfeed_client::{ColdBatch, Connection, Memory, PrivatePages, to_usize};
 use tierfeed_core::{
     batch::SAMPLE_ALIGN,
     session::Wait,
@@ -64,13 +64,6 @@ pub(crate) enum Copied {
     ForRoom,
 }
 
-/// A sample of a batch that is being copied or read.
-pub(crate) struct Wanted {
-    pub(crate) sample: u32,
-    pub(crate) label: Option<i64>,
-    pub(crate) len: Bytes,
-}
-
 impl Form {
     fn room(self, len: usize) -> usize {
         match self {
@@ -99,9 +92,8 @@ impl Staged {
     ) -> Result<(Self, Copied), Failure> {
         let lease = connection.lease(&leased);
         let is_exhausted = connection.is_exhausted(0);
-        let present = leased.rows.iter().filter_map(|row| Some((row, row.len?)));
-        let rows: Arc<[Row]> = present.map(|(row, len)| Row::of(row, len)).collect();
-        let skipped = u32::try_from(leased.rows.len() - rows.len()).unwrap_or(u32::MAX);
+        let rows = Row::present(&leased.rows);
+        let skipped = missing(&leased.rows, &rows);
         let is_in_place = leased.rows.iter().any(|row| row.shared_tier.is_some());
         if !is_exhausted && !is_in_place && form.is_of(&rows) {
             let memory = Memory::leased(lease, leased.arena, leased.offset, leased.len);
@@ -110,21 +102,8 @@ impl Staged {
                 Copied::No,
             ));
         }
-        let wanted = leased.rows.iter().map(|row| Wanted {
-            sample: row.sample.0,
-            label: row.label,
-            len: row.len.unwrap_or_default(),
-        });
-        let wanted: Vec<_> = wanted.collect();
-        let copied = Self::assemble(form, &wanted, |at, target| {
-            let row = &leased.rows[at];
-            if row.len.is_none() {
-                return Ok(false);
-            }
-            leased
-                .read(row, target)
-                .map(|()| true)
-                .map_err(|error| no_memory(&io::Error::other(error)))
+        let copied = Self::copied(form, &leased.rows, |row, target| {
+            leased.read(row, target).map_err(|error| no_memory(&io::Error::other(error)))
         })?;
         // The report counts a batch that was delivered, and this lease ends before the pipeline takes the copy.
         let now = monotonic_now();
@@ -136,26 +115,38 @@ impl Staged {
         Ok((copied, Copied::ForItsForm))
     }
 
-    /// A batch in pages of this process. `read` fills the memory of one sample, and returns whether it is
-    /// there.
-    pub(crate) fn assemble(
+    /// A batch that this process has read.
+    pub(crate) fn of_cold(form: Form, cold: ColdBatch) -> Result<Self, Failure> {
+        let ColdBatch { rows: all, mut pages, .. } = cold;
+        let rows = Row::present(&all);
+        if !form.is_of(&rows) {
+            return Self::copied(form, &all, |row, target| {
+                let read = pages.range(row.offset, Bytes(target.len() as u64));
+                target.copy_from_slice(read);
+                Ok(())
+            });
+        }
+        let (memory, skipped) = (Arc::new(pages.into_memory()), missing(&all, &rows));
+        Ok(Self { memory, rows, fields: Arc::default(), skipped })
+    }
+
+    /// A copy in pages of this process. `read` fills the memory of one sample.
+    pub(crate) fn copied(
         form: Form,
-        wanted: &[Wanted],
-        mut read: impl FnMut(usize, &mut [u8]) -> Result<bool, Failure>,
+        all: &[LeasedRow],
+        mut read: impl FnMut(&LeasedRow, &mut [u8]) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
-        let room = wanted.iter().map(|it| form.room(to_usize(it.len)) as u64);
+        let present = || all.iter().filter_map(|row| Some((row, row.len?)));
+        let room = present().map(|(_, len)| form.room(to_usize(len)) as u64);
         let total = Bytes(room.fold(0, u64::saturating_add));
         let mut pages = PrivatePages::map(total).map_err(|error| no_memory(&error))?;
-        let (mut rows, mut end) = (Vec::with_capacity(wanted.len()), 0);
-        for (at, it) in wanted.iter().enumerate() {
-            let len = to_usize(it.len);
-            if read(at, pages.range(Bytes(end as u64), it.len))? {
-                let label = it.label.unwrap_or(UNLABELLED);
-                rows.push(Row { sample: it.sample, label, start: end, len });
-                end += form.room(len);
-            }
+        let (mut rows, mut end) = (Vec::with_capacity(all.len()), 0);
+        for (row, len) in present() {
+            read(row, pages.range(Bytes(end as u64), len))?;
+            rows.push(Row { start: end, ..Row::of(row, len) });
+            end += form.room(to_usize(len));
         }
-        let skipped = u32::try_from(wanted.len() - rows.len()).unwrap_or(u32::MAX);
+        let skipped = missing(all, &rows);
         let memory = Arc::new(pages.into_memory());
         Ok(Self { memory, rows: rows.into(), fields: Arc::default(), skipped })
     }
@@ -171,6 +162,10 @@ impl Staged {
 }
 
 impl Row {
+    fn present(rows: &[LeasedRow]) -> Arc<[Self]> {
+        rows.iter().filter_map(|row| Some(Self::of(row, row.len?))).collect()
+    }
+
     fn of(row: &LeasedRow, len: Bytes) -> Self {
         Self {
             sample: row.sample.0,
@@ -181,6 +176,10 @@ impl Row {
     }
 }
 
-fn no_memory(error: &io::Error) -> Failure {
+fn missing(all: &[LeasedRow], present: &[Row]) -> u32 {
+    u32::try_from(all.len() - present.len()).unwrap_or(u32::MAX)
+}
+
+pub(crate) fn no_memory(error: &io::Error) -> Failure {
     Failure::new(Code::ResourceExhausted, format!("no memory for a copy of a batch: {error}"))
 }

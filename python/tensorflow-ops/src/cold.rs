@@ -5,7 +5,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tierfeed_client::{Caller, Connection, ReadFault, Stop, StorePatience, final_sample, to_usize};
+use tierfeed_client::{
+    Caller, ColdBatch, Connection, ReadFault, Stop, StorePatience, final_sample, to_usize,
+};
 use tierfeed_core::{
     batch::Stored,
     id::{BatchId, Epoch, SampleId},
@@ -17,7 +19,7 @@ use tierfeed_handoff::{Briefing, LeasedBatch, NamedDataset, Row as LeasedRow};
 use tierfeed_transform::Pipeline;
 
 use crate::{
-    batch::{Form, Staged, Wanted},
+    batch::{Form, Staged, no_memory},
     c_api::{Code, Failure},
     fields::{Fields, WantedField},
     warnings::warn,
@@ -72,7 +74,28 @@ impl ColdReader {
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Staged, Failure> {
         let samples = self.samples(batch)?;
-        self.read_samples(form, batch.epoch, &samples, (patience, is_wanted))
+        let read = self.reader.batch(batch, &samples, batch.epoch, patience, &mut Call(is_wanted));
+        let mut cold = read.map_err(|stop| match stop {
+            Stop::Interrupted(Closed) => closed(),
+            Stop::Unreadable(sample, ReadFault { fault, message, .. }) => {
+                self.failure(sample, fault, &message)
+            }
+            Stop::NoReader(error) => {
+                let is_of_setup = error.is_of_setup();
+                let code = if is_of_setup { Code::FailedPrecondition } else { Code::Unavailable };
+                Failure::new(code, error.to_string())
+            }
+            Stop::NoMemory { source, .. } => no_memory(&source),
+        })?;
+        for (sample, reason) in &cold.reasons {
+            self.leave_out(batch.epoch, *sample, || reason.clone())?;
+        }
+        let ColdBatch { rows, pages, .. } = &mut cold;
+        let fields = self.fields_of(rows, |Stored { offset, len }, stored| {
+            stored.copy_from_slice(pages.range(offset, len));
+            Ok(())
+        })?;
+        Ok(Staged { fields, ..Staged::of_cold(form, cold)? })
     }
 
     pub(crate) fn samples(&self, batch: BatchId) -> Result<Vec<SampleId>, Failure> {
@@ -96,53 +119,6 @@ impl ColdReader {
             Failure::new(Code::FailedPrecondition, message)
         })?;
         Ok(Arc::clone(&kept.insert((batch.epoch, Arc::new(order))).1))
-    }
-
-    fn read_samples(
-        &self,
-        form: Form,
-        epoch: Epoch,
-        samples: &[SampleId],
-        (patience, is_wanted): (StorePatience, &dyn Fn() -> bool),
-    ) -> Result<Staged, Failure> {
-        let (mut stored, mut fields) = (Vec::new(), Vec::new());
-        let wanted = samples.iter().map(|sample| Wanted {
-            sample: sample.0,
-            label: self.reader.index().label(*sample),
-            len: self.reader.len_of(*sample),
-        });
-        let wanted: Vec<_> = wanted.collect();
-        let mut reading = self.reader.reading();
-        let mut caller = Call(is_wanted);
-        let staged = Staged::assemble(form, &wanted, |at, target| {
-            let outcome = self.reader.read(
-                &mut reading,
-                (&samples[at..], epoch),
-                (target, &mut stored),
-                patience,
-                &mut caller,
-            );
-            match outcome {
-                Ok(()) => {
-                    fields.extend(self.fields_of_sample(samples[at], &stored)?);
-                    Ok(true)
-                }
-                Err(Stop::LeftOut(ReadFault { message, .. })) => {
-                    self.leave_out(epoch, samples[at], || message.clone()).map(|()| false)
-                }
-                Err(Stop::Unreadable(ReadFault { fault, message, .. })) => {
-                    Err(self.failure(samples[at], fault, &message))
-                }
-                Err(Stop::Interrupted(Closed)) => Err(closed()),
-                Err(Stop::NoReader(error)) => {
-                    let is_of_setup = error.is_of_setup();
-                    let code =
-                        if is_of_setup { Code::FailedPrecondition } else { Code::Unavailable };
-                    Err(Failure::new(code, error.to_string()))
-                }
-            }
-        })?;
-        Ok(Staged { fields: fields.into(), ..staged })
     }
 
     /// Counts a sample that training goes on without, and warns of the first ones.
@@ -174,28 +150,35 @@ impl ColdReader {
     }
 
     /// The fields that the samples of a batch of the agent have beside their rows.
-    pub(crate) fn fields_of(&self, leased: &LeasedBatch) -> Result<Arc<[Vec<u8>]>, Failure> {
-        let mut fields = Vec::new();
+    pub(crate) fn fields_of_lease(&self, leased: &LeasedBatch) -> Result<Arc<[Vec<u8>]>, Failure> {
+        self.fields_of(&leased.rows, |Stored { offset, len }, stored| {
+            let of_stored =
+                LeasedRow { offset, len: Some(len), shared_tier: None, ..leased.rows[0] };
+            let read = leased.read(&of_stored, stored);
+            read.map_err(|error| Failure::new(Code::Internal, error.to_string()))
+        })
+    }
+
+    fn fields_of(
+        &self,
+        rows: &[LeasedRow],
+        mut read: impl FnMut(Stored, &mut [u8]) -> Result<(), Failure>,
+    ) -> Result<Arc<[Vec<u8>]>, Failure> {
+        let (mut fields, mut bytes) = (Vec::new(), Vec::new());
         if self.fields.is_none() {
             return Ok(fields.into());
         }
-        let mut stored = Vec::new();
-        for row in leased.rows.iter().filter(|row| row.len.is_some()) {
+        for row in rows.iter().filter(|row| row.len.is_some()) {
             let no_fields = || Failure::new(Code::Internal, "a row has no stored bytes beside it");
-            let Stored { offset, len } = row.stored.ok_or_else(no_fields)?;
-            stored.resize(to_usize(len), 0);
-            let of_stored = LeasedRow { offset, len: Some(len), ..*row };
-            let read = leased.read(&of_stored, &mut stored);
-            read.map_err(|error| Failure::new(Code::Internal, error.to_string()))?;
-            fields.extend(self.fields_of_sample(row.sample, &stored)?);
+            let stored = row.stored.ok_or_else(no_fields)?;
+            bytes.resize(to_usize(stored.len), 0);
+            read(stored, &mut bytes)?;
+            fields.extend(self.fields_of_sample(row.sample, &bytes)?);
         }
         Ok(fields.into())
     }
 
     fn fields_of_sample(&self, sample: SampleId, stored: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-        if self.fields.is_none() {
-            return Ok(Vec::new());
-        }
         self.fields.of_sample(stored).map_err(|reason| {
             let (SampleId(id), object) = (sample, self.reader.index().object_name(sample));
             Failure::new(Code::InvalidArgument, format!("sample {id}, {object}: {reason}"))

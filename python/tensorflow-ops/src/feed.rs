@@ -345,7 +345,7 @@ impl Feed {
     ) -> Result<(Staged, Copied), Failure> {
         self.cold.leave_out_of(connection, &leased)?;
         // A batch that is copied goes back, so what is read of it is read before.
-        let fields = self.cold.fields_of(&leased);
+        let fields = self.cold.fields_of_lease(&leased);
         let id = leased.id;
         let wanted_since = || {
             let state = self.lock();

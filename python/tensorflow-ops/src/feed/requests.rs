@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn answer(ticket: i64) -> Result<Answer, Failure> {
-        Staged::assemble(Form::Rows, &[], |_, _| Ok(true)).map(|staged| Answer { staged, ticket })
+        Staged::copied(Form::Rows, &[], |_, _| Ok(())).map(|staged| Answer { staged, ticket })
     }
 
     fn ticket(answer: Option<Result<Answer, Failure>>) -> Option<i64> {
