@@ -36,10 +36,10 @@ use tierfeed_core::{
 use tierfeed_dataset::{
     Index,
     read::FileSource,
-    source::{Identity as BucketIdentity, Location},
+    source::Location,
 };
 use tierfeed_handoff::{
-    Bucket, Client, ConnectError, Explained, Hello, LeasedBatch, NextError, Reply, Role,
+    Client, ConnectError, Explained, Hello, LeasedBatch, NextError, Reply, Role,
     monotonic_now,
 };
 use tierfeed_workload_analyzer::Job;
@@ -82,20 +82,15 @@ fn main() -> anyhow::Result<()> {
     let index = Arc::new(index);
     let alone = match &job.dataset.source {
         Location::Path(_) => Alone::Files(FileSource::new(Arc::clone(&index), 64)),
-        Location::Bucket(bucket) => {
-            let bucket = Bucket {
-                endpoint: bucket.endpoint.clone(),
-                region: bucket.region.clone(),
-                is_anonymous: bucket.identity == BucketIdentity::Anonymous,
-            };
+        Location::Bucket(address) => {
             if let Some(client) = &client {
                 let told = client.briefing().bucket.as_ref();
-                ensure!(told == Some(&bucket), "the agent reads another bucket");
+                ensure!(told == Some(&address.access), "the agent reads another bucket");
             }
             let task = ReadTask {
                 index: index_path,
                 fingerprint: index.fingerprint(),
-                bucket: Some(bucket),
+                bucket: Some(address.access.clone()),
                 transform: None,
                 seed: 0,
             };

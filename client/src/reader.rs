@@ -28,8 +28,7 @@ use tierfeed_core::{
     session::Fault,
     units::Bytes,
 };
-use tierfeed_dataset::read::ReadError;
-use tierfeed_handoff::Bucket;
+use tierfeed_dataset::{read::ReadError, source::Access};
 use tierfeed_transform::Pipeline;
 
 pub use self::process::{Reader, ReaderError};
@@ -66,7 +65,7 @@ pub struct ReadTask {
     pub fingerprint: u64,
     /// How to reach the bucket of the index, in addition to its URL, which is in the index, and credentials,
     /// which are in the environment; `None` for files.
-    pub bucket: Option<Bucket>,
+    pub bucket: Option<Access>,
     /// What samples become before they are answered.
     pub transform: Option<Pipeline>,
     /// Keys the random draws of the transform.

@@ -8,10 +8,11 @@ use std::{
 };
 
 use tempfile::TempDir;
+use tierfeed_dataset::source::Identity;
 
 use super::*;
 
-fn task(bucket: Option<Bucket>) -> ReadTask {
+fn task(bucket: Option<Access>) -> ReadTask {
     ReadTask { index: "the index".into(), fingerprint: 7, bucket, transform: None, seed: 0 }
 }
 
@@ -93,7 +94,7 @@ fn the_program_is_told_what_it_reads() {
     let folder = TempDir::new().unwrap();
     let line = folder.path().join("line");
     let endpoint = Some("http://here".into());
-    let told = task(Some(Bucket { endpoint, region: None, is_anonymous: true }));
+    let told = task(Some(Access { endpoint, region: None, identity: Identity::Anonymous }));
     let exe = program(&folder, &format!("head -n 1 > {}\n{HELLO}", line.display()));
     read(&mut Reader::new(exe, told.clone()), &[1]).unwrap();
     assert_eq!(fs::read_to_string(folder.path().join("starts")).unwrap(), "read\n");

@@ -17,9 +17,9 @@ use tierfeed_dataset::{
     Index,
     index::IndexError,
     read::{self, FileSource},
-    source::{Bucket, Identity},
+    source::Address,
 };
-use tierfeed_object_stores::{Address, Client, Environment, OpenError};
+use tierfeed_object_stores::{Client, Environment, OpenError};
 use tierfeed_prefetcher::{
     fetcher::{ObjectFetcher, ObjectSettings, ObjectSource},
     transforms::{Rows, TransformError},
@@ -117,12 +117,8 @@ impl Samples {
         let source = if Path::new(&place).is_absolute() {
             Source::Files(FileSource::new(Arc::clone(&index), OPEN_FILES_MAX))
         } else {
-            let access = task.bucket.unwrap_or_default();
-            let identity =
-                if access.is_anonymous { Identity::Anonymous } else { Identity::Configured };
-            let (endpoint, region) = (access.endpoint, access.region);
-            let bucket = Bucket { url: place, endpoint, region, identity };
-            Source::Objects(objects(&bucket, &index)?)
+            let address = Address { url: place, access: task.bucket.unwrap_or_default() };
+            Source::Objects(objects(&address, &index)?)
         };
         let rows = task.transform.map(|pipeline| RowsOf::start(&pipeline, task.seed, worker));
         Ok(Self { index, source, rows })

@@ -15,7 +15,7 @@ use tierfeed_core::{session::Fault, tier::Locality};
 use tierfeed_dataset::{
     Dataset, Format,
     format::{Npz, Raw},
-    source::{self, Access, Address, Identity, Location},
+    source::{self, Address, Identity, Location},
 };
 use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_object_stores::{
