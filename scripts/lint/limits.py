@@ -17,7 +17,7 @@ from pathlib import Path
 
 PAGE = Path("docs/limits.md")
 CONSTANT = re.compile(
-    r"^ *(?:pub(?:\([a-z]+\))? )?const ([A-Z][A-Z0-9_]*): [^=;]+?=\s*(.+?);",
+    r"^ *(?:pub(?:\([a-z]+\))? )?const ([A-Z][A-Z0-9_]*): (?:\[[^]]*\]|[^=;[])+=\s*(.+?);",
     re.MULTILINE | re.DOTALL,
 )
 PYTHON_CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*)(?:: [^=]+)? = (.+)$", re.MULTILINE)

@@ -17,6 +17,7 @@ pub mod stage;
 
 mod bucket;
 mod claim;
+mod document;
 mod machine;
 mod ranks;
 mod sizes;

@@ -1,4 +1,7 @@
 //! `tierfeed-bench paper`: figures of papers, repeated as real trainings.
+//!
+//! A paper is a file ([`file`]): [`trials`] run, each [`measure`] is taken of their turns, and [`drawing`] makes charts
+//! and judged claims of them.
 
 mod deli;
 mod drawing;

@@ -5,9 +5,9 @@ use std::{path::Path, process::Command};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::{BytesPerSecond, Nanoseconds};
-use tierfeed_harness::{files, programs, slow_disk::AHEAD};
+use tierfeed_harness::slow_disk::AHEAD;
 
-use crate::figure::Prediction;
+use crate::{document, figure::Prediction};
 
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Report {
@@ -95,7 +95,7 @@ impl Simulation<'_> {
         if let Some(transform_s) = self.transform_s {
             plan.args(["--transform-time", &nanoseconds(transform_s)]);
         }
-        programs::document(&mut plan)
+        document::printed(&mut plan)
     }
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn predict(
     run_dir: &Path,
     cold: BytesPerSecond,
 ) -> anyhow::Result<Prediction> {
-    let report: Report = files::read_json(&run_dir.join("report.json"))?;
+    let report: Report = document::read(&run_dir.join("report.json"))?;
     let job = run_dir.join("job.yaml");
     let (step_s, transform_s) = (report.step_s(), report.transform_s());
     let simulation = Simulation {

@@ -19,7 +19,6 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
 use tierfeed_harness::{
-    files,
     output::step,
     slow_disk::{AHEAD, SlowDisk, on_slow_disk},
 };
@@ -27,6 +26,7 @@ use tierfeed_harness::{
 pub(crate) use self::ranked::Ranked;
 use self::ranked::{Report, mean};
 use crate::{
+    document,
     figure::Prediction,
     machine::Machine,
     prediction::Simulation,
@@ -307,14 +307,14 @@ impl Nodes<'_> {
         })?;
         fs::remove_file(&began)?;
         let ranks =
-            (0..nodes * ranks_per_node).map(|rank| files::read_json(&numbered(&result, rank)));
+            (0..nodes * ranks_per_node).map(|rank| document::read(&numbered(&result, rank)));
         let ranks = ranks.collect::<anyhow::Result<_>>()?;
         let mut reports = Vec::new();
         if is_tierfeed {
             for node in 0..nodes {
                 let of_node =
                     if nodes == 1 { runs.clone() } else { runs.join(format!("node-{node}")) };
-                reports.push(files::read_json(&of_node.join("report.json"))?);
+                reports.push(document::read(&of_node.join("report.json"))?);
             }
             fs::remove_dir_all(&runs)?;
         }

@@ -21,6 +21,7 @@ use tierfeed_harness::{
 };
 
 use crate::{
+    document,
     figure::Prediction,
     machine::{Machine, OutOfMemory},
     prediction::predict,
@@ -144,7 +145,7 @@ pub(crate) fn on_stage<T>(
         let trainer = Trainer::new(&settings.python, &settings.tierfeed, folder)?;
         let made = folder.join("photographs");
         step(&format!("{} photographs", settings.photographs));
-        trainer.write_photographs(&made, settings.photographs, SIDE)?;
+        trainer.make("photographs", &made, &[settings.photographs, SIDE])?;
         let dataset = Bytes(bytes_below(&made)?);
         on_slow_disk(folder, Bytes(dataset.0 * copies), |disk| {
             copy_below(&made, &disk.path().join("photographs"))?;
@@ -225,7 +226,7 @@ impl Stage<'_> {
         let machine = Machine { disk: Some(self.disk), ..Machine::default() };
         let run_dir = self.trainer.train(&machine, &alone)?.run_dir;
         let run_dir = run_dir.context("a run of tierfeed has a directory")?;
-        let report: Report = files::read_json(&run_dir.join("report.json"))?;
+        let report: Report = document::read(&run_dir.join("report.json"))?;
         let main = report.tiers.iter().find(|tier| tier.name == "main-memory");
         let staged = Bytes(MORE_THAN_STAGED.0.saturating_sub(main.map_or(0, |it| it.cache_bytes)));
         self.staged.insert(key, staged);

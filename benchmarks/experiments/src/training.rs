@@ -3,20 +3,26 @@
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use anyhow::{Context as _, ensure};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tierfeed_core::units::Bytes;
 
-use crate::machine::{Machine, Used};
+use crate::{
+    document,
+    machine::{Machine, Used},
+};
 
-const SCRIPT: &str = include_str!("../../peers/loaders.py");
-/// Modules that the script imports, and scripts beside it.
-const MODULES: &[(&str, &str)] = &[
+/// The script that trains.
+const SCRIPT: &str = "loaders.py";
+
+/// With the modules that it imports, and scripts beside it.
+const SCRIPTS: &[(&str, &str)] = &[
+    (SCRIPT, include_str!("../../peers/loaders.py")),
     ("accuracy.py", include_str!("../../peers/accuracy.py")),
     ("buckets.py", include_str!("../../peers/buckets.py")),
     ("cpu_time.py", include_str!("../../peers/cpu_time.py")),
@@ -124,8 +130,7 @@ impl Trainer {
         let [python, tierfeed, folder] = [python, tierfeed, folder].map(std::path::absolute);
         let trainer = Self { python: python?, tierfeed: tierfeed?, folder: folder? };
         ensure!(trainer.python.is_file(), "{}: there is no such file", trainer.python.display());
-        fs::write(trainer.script(), SCRIPT)?;
-        for (name, text) in MODULES {
+        for (name, text) in SCRIPTS {
             fs::write(trainer.folder.join(name), text)?;
         }
         Ok(trainer)
@@ -137,47 +142,20 @@ impl Trainer {
     ///
     /// If the script fails.
     pub(crate) fn versions(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        self.ask(&["versions"])
+        self.ask(SCRIPT, &["versions"])
     }
 
-    /// Writes `count` photographs of `side` by three quarters of it.
+    /// Makes `photographs`, `slow-photographs` or `recordings` in a folder: their count, and the longer side of a
+    /// photograph, which is four thirds of the shorter one.
     ///
     /// # Errors
     ///
     /// If the script fails.
-    pub(crate) fn write_photographs(
-        &self,
-        folder: &Path,
-        count: u32,
-        side: u32,
-    ) -> anyhow::Result<()> {
-        let (folder, count, side) =
-            (folder.display().to_string(), count.to_string(), side.to_string());
-        self.output(&["photographs", &folder, &count, &side]).map(drop)
-    }
-
-    /// Adds `count` photographs of `side` by three quarters of it to `data`, which take long to decode.
-    ///
-    /// # Errors
-    ///
-    /// If the script fails.
-    pub(crate) fn add_slow_photographs(
-        &self,
-        data: &Path,
-        count: u32,
-        side: u32,
-    ) -> anyhow::Result<()> {
-        let (data, count, side) = (data.display().to_string(), count.to_string(), side.to_string());
-        self.output(&["slow-photographs", &data, &count, &side]).map(drop)
-    }
-
-    /// Writes `count` recordings of speech.
-    ///
-    /// # Errors
-    ///
-    /// If the script fails.
-    pub(crate) fn write_recordings(&self, folder: &Path, count: u32) -> anyhow::Result<()> {
-        self.output(&["recordings", &folder.display().to_string(), &count.to_string()]).map(drop)
+    pub(crate) fn make(&self, what: &str, folder: &Path, numbers: &[u32]) -> anyhow::Result<()> {
+        let mut arguments = vec![what.to_owned(), folder.display().to_string()];
+        arguments.extend(numbers.iter().map(u32::to_string));
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        self.output(SCRIPT, &arguments).map(drop)
     }
 
     /// Writes photographs in the format of a loader; returns how many seconds that took.
@@ -191,7 +169,7 @@ impl Trainer {
             seconds: f64,
         }
         let (data, to) = (data.display().to_string(), to.display().to_string());
-        let took: Took = self.ask(&["convert", loader, &data, &to])?;
+        let took: Took = self.ask(SCRIPT, &["convert", loader, &data, &to])?;
         Ok(took.seconds)
     }
 
@@ -212,7 +190,7 @@ impl Trainer {
             command.arg(self.folder.join("buckets.py")).arg("times").arg(data);
             command.arg(threads.to_string()).current_dir(&self.folder).stdout(file);
         })?;
-        serde_json::from_str(&fs::read_to_string(said)?).context("buckets.py told no times")
+        document::read(&said)
     }
 
     /// # Errors
@@ -265,7 +243,7 @@ impl Trainer {
             let last = lines.into_iter().rev().collect::<Vec<_>>().join("\n");
             format!("the training with {}, whose last messages were:\n{last}", training.loader)
         })?;
-        let mut trained: Trained = serde_json::from_str(&fs::read_to_string(&result)?)?;
+        let mut trained: Trained = document::read(&result)?;
         fs::remove_file(&result)?;
         trained.used = Some(used);
         let epochs = usize::try_from(training.epochs)?;
@@ -274,7 +252,7 @@ impl Trainer {
     }
 
     fn script(&self) -> PathBuf {
-        self.folder.join("loaders.py")
+        self.folder.join(SCRIPT)
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -296,39 +274,24 @@ impl Trainer {
         command.current_dir(&self.folder)
     }
 
-    fn ask<T: for<'de> Deserialize<'de>>(&self, arguments: &[&str]) -> anyhow::Result<T> {
-        self.ask_script("loaders.py", arguments)
-    }
-
     /// Runs a script of this folder and parses the last line that it prints as JSON.
     ///
     /// # Errors
     ///
     /// If it fails, or prints something else.
-    pub(crate) fn ask_script<T: for<'de> Deserialize<'de>>(
+    pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         script: &str,
         arguments: &[&str],
     ) -> anyhow::Result<T> {
-        let said = self.output_of(script, arguments)?;
+        let said = self.output(script, arguments)?;
         let last = said.lines().last().unwrap_or_default();
         serde_json::from_str(last).with_context(|| format!("{script} said: {said}"))
     }
 
-    fn output(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        self.output_of("loaders.py", arguments)
-    }
-
-    fn output_of(&self, script: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    fn output(&self, script: &str, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(&self.python);
         let command = self.arrange(command.arg(self.folder.join(script)).args(arguments));
-        let output = command.stdin(Stdio::null()).output().map_err(at(&self.python))?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{script} {} failed: {said}", arguments[0]);
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        Ok(String::from_utf8_lossy(&document::output(command)?).into_owned())
     }
-}
-
-fn at(path: &Path) -> impl FnOnce(io::Error) -> anyhow::Error {
-    move |error| anyhow::Error::new(error).context(path.display().to_string())
 }

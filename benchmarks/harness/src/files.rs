@@ -7,7 +7,6 @@ use std::{
 };
 
 use anyhow::Context as _;
-use serde::de::DeserializeOwned;
 
 use crate::{leftovers, parallel};
 
@@ -29,15 +28,6 @@ pub fn in_folder<T>(
     let value = outcome?;
     removed.with_context(|| format!("{}: left behind", folder.display()))?;
     Ok(value)
-}
-
-/// # Errors
-///
-/// If there is no such file, or it is another document.
-pub fn read_json<D: DeserializeOwned>(path: &Path) -> anyhow::Result<D> {
-    let text = fs::read(path).with_context(|| path.display().to_string())?;
-    serde_json::from_slice(&text)
-        .with_context(|| format!("{} is another document than expected", path.display()))
 }
 
 /// Writes an image folder of `count` files of 20 to 200 KB in ten classes, and returns their bytes.

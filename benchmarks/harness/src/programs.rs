@@ -3,7 +3,7 @@
 use std::{
     env,
     ffi::OsStr,
-    io,
+    fs, io,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, anyhow, ensure};
 use serde::de::DeserializeOwned;
 
-use crate::{failure::Failure, files};
+use crate::failure::Failure;
 
 #[derive(Debug, Clone, Default)]
 pub struct Programs {
@@ -37,7 +37,11 @@ impl Programs {
     /// If it fails, or prints another document.
     pub fn predict<P: DeserializeOwned>(&self, job: &Path) -> anyhow::Result<P> {
         let mut plan = Command::new(&self.tierfeed);
-        document(plan.arg("plan").arg(job).args(["--simulate", "--json"]))
+        plan.arg("plan").arg(job).args(["--simulate", "--json"]).stderr(Stdio::inherit());
+        let output = plan.output().with_context(|| self.tierfeed.display().to_string())?;
+        ensure!(output.status.success(), "`tierfeed plan` failed ({})", output.status);
+        serde_json::from_slice(&output.stdout)
+            .context("`tierfeed plan` printed another document than expected")
     }
 
     /// Runs a job whose ranks are one `tierfeed-bench reader` with these options, and returns the report of
@@ -59,36 +63,10 @@ impl Programs {
         let status = tierfeed.stdout(io::stderr()).status().context(program)?;
         let place = run_dir.display();
         ensure!(status.success(), "the run in {place} failed ({status}); its messages are above");
-        files::read_json(&run_dir.join("report.json"))
+        let path = run_dir.join("report.json");
+        let report = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        serde_json::from_str(&report).context("report.json has another form than expected")
     }
-}
-
-/// The document that a command prints as JSON.
-///
-/// # Errors
-///
-/// If it fails, with what it said, or prints another document.
-pub fn document<D: DeserializeOwned>(command: &mut Command) -> anyhow::Result<D> {
-    let said = output(command)?;
-    serde_json::from_slice(&said)
-        .with_context(|| format!("{} printed another document than expected", words(command)))
-}
-
-/// What a command prints.
-///
-/// # Errors
-///
-/// If it fails, with what it said.
-pub fn output(command: &mut Command) -> anyhow::Result<Vec<u8>> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| words(command))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{} failed ({}): {said}", words(command), output.status);
-    Ok(output.stdout)
-}
-
-fn words(command: &Command) -> String {
-    let words = [command.get_program()].into_iter().chain(command.get_args());
-    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }
 
 /// The program `name` beside this one.

@@ -12,7 +12,6 @@ use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_harness::{
     files,
     output::step,
-    programs,
     slow_disk::{SlowDisk, on_slow_disk},
 };
 
@@ -23,6 +22,7 @@ use super::{
 };
 use crate::{
     bucket::{Bucket, Pace},
+    document,
     figure::Value,
     machine::Machine,
     stage::Settings,
@@ -260,14 +260,13 @@ fn charge(outcome: &mut Outcome, ways: &BTreeMap<String, [f64; 2]>) {
             let loading_s: f64 = one.trained.waits.iter().flatten().sum();
             one.dollars = PUBLISHED_S.map(|[published_s, computing_s]| {
                 let longer = published_s * EPOCHS / bucket.median;
-                let (requests, total_s) = match ways.get(name) {
-                    Some([_, planned]) => (planned, one.trained.total_s()),
+                let (requests, total_s) = if let Some([_, planned]) = ways.get(name) {
+                    (planned, one.trained.total_s())
+                } else {
                     // One by one, loading takes as long however long a step is; the steps come on top.
-                    None => {
-                        let sequential_s = f64::from(SAMPLES) * SAMPLE_BYTES / SEQUENTIAL_RATE;
-                        let computing_s = sequential_s * computing_s / published_s;
-                        (direct, EPOCHS * computing_s + loading_s)
-                    }
+                    let sequential_s = f64::from(SAMPLES) * SAMPLE_BYTES / SEQUENTIAL_RATE;
+                    let computing_s = sequential_s * computing_s / published_s;
+                    (direct, EPOCHS * computing_s + loading_s)
                 };
                 let hours = total_s * longer / 3600.0;
                 STORAGE + SCALE * requests + f64::from(NODES) * VM * hours
@@ -301,7 +300,7 @@ fn missed(run_dir: &Path) -> anyhow::Result<Vec<f64>> {
     struct Epoch {
         hit_ratio: f64,
     }
-    let report: Report = files::read_json(&run_dir.join("report.json"))?;
+    let report: Report = document::read(&run_dir.join("report.json"))?;
     Ok(report.epochs.iter().map(|epoch| 1.0 - epoch.hit_ratio).collect())
 }
 
@@ -321,7 +320,7 @@ fn requests(tierfeed: &Path, run_dir: &Path) -> anyhow::Result<[f64; 2]> {
     fs::write(&prices, PRICES)?;
     let mut plan = Command::new(tierfeed);
     plan.arg("plan").arg(run_dir.join("job.yaml")).arg("--json").arg("--cost").arg(&prices);
-    let bill: Bill = programs::document(&mut plan)?;
+    let bill: Bill = document::printed(&mut plan)?;
     let of = |way: &str| {
         let charge = bill.charges.iter().find(|it| it.way == way);
         charge.map(|it| it.api_usd).with_context(|| format!("the bill has no way {way}"))

@@ -118,7 +118,8 @@ impl Drawing<'_> {
         };
         let mut series = Vec::new();
         for it in &drawn {
-            let values = self.series(file, it)?;
+            let mut values = self.series(file, it)?;
+            values.truncate(file.places().unwrap_or(values.len()));
             let values = (0..values.len()).filter(is_kept).map(|at| values[at]);
             series.push(Series {
                 name: it.name.clone(),

@@ -129,16 +129,9 @@ pub(super) fn replaced(text: &str, mut of: impl FnMut(&str) -> Option<String>) -
     while let Some((before, after)) = rest.split_once('{') {
         all.push_str(before);
         let found = after.split_once('}').and_then(|(name, after)| Some((of(name)?, after)));
-        rest = match found {
-            Some((told, after)) => {
-                all.push_str(&told);
-                after
-            }
-            None => {
-                all.push('{');
-                after
-            }
-        };
+        let (told, left) = found.unwrap_or_else(|| ("{".to_owned(), after));
+        all.push_str(&told);
+        rest = left;
     }
     all + rest
 }

@@ -170,7 +170,7 @@ pub(super) struct ChartFile {
     pub(super) x: String,
     pub(super) y: String,
     pub(super) groups: Option<Vec<String>>,
-    /// Those of groups without names are counted from 0.
+    /// Without groups and positions these are counted from 0.
     pub(super) positions: Option<Vec<f64>>,
     pub(super) measure: Option<Measure>,
     /// Shares in per cent.
@@ -303,6 +303,13 @@ impl Experiment {
             }
         }
         all
+    }
+}
+
+impl ChartFile {
+    /// How many groups or positions there are, if that is known before.
+    pub(super) fn places(&self) -> Option<usize> {
+        self.groups.as_ref().map(Vec::len).or(self.positions.as_ref().map(Vec::len))
     }
 }
 

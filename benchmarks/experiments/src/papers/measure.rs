@@ -246,7 +246,7 @@ fn waits_ms(trained: &Trained, setting: &Setting) -> Option<Vec<f64>> {
 mod tests {
     use super::*;
 
-    fn trained(waits: serde_json::Value, slow: serde_json::Value) -> Ran {
+    fn trained(waits: &serde_json::Value, slow: &serde_json::Value) -> Ran {
         let trained = serde_json::json!({
             "seconds": [1, 1], "images": [64, 64], "first_batch_s": 1, "cpu_s": [1, 1], "job_s": 2,
             "waits": waits, "slow": slow,
@@ -264,8 +264,8 @@ mod tests {
     #[test]
     fn batches_with_slow_samples_are_told_from_the_others() {
         let ran = trained(
-            serde_json::json!([[9, 9, 9, 9], [9, 0.001, 0.001, 0.001]]),
-            serde_json::json!([[true, true, true, true], [true, false, true, false]]),
+            &serde_json::json!([[9, 9, 9, 9], [9, 0.001, 0.001, 0.001]]),
+            &serde_json::json!([[true, true, true, true], [true, false, true, false]]),
         );
         check(Measure::ReadyWithSlow, &ran, &Setting::default(), &[0.5]);
         check(Measure::ReadyWithoutSlow, &ran, &Setting::default(), &[1.0]);
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn copies_count_and_waits_do_from_the_start_on() {
-        let ran = trained(serde_json::json!([[1, 2], [3, 4]]), serde_json::json!([]));
+        let ran = trained(&serde_json::json!([[1, 2], [3, 4]]), &serde_json::json!([]));
         check(Measure::TotalS, &ran, &Setting::default(), &[2.5]);
         check(Measure::TotalWithoutCopyS, &ran, &Setting::default(), &[2.0]);
         check(Measure::WaitedByEpochS, &ran, &Setting::default(), &[3.0, 7.0]);
@@ -285,10 +285,10 @@ mod tests {
         let phase = |wait: f64| [vec![9.0; SKIPPED], vec![wait; 4]].concat();
         let waits = [0.03, 0.02, 0.01].map(phase).concat();
         let setting = Setting { phases: 3, ready_s: 0.015, ..Setting::default() };
-        let ran = trained(serde_json::json!([waits]), serde_json::json!([]));
+        let ran = trained(&serde_json::json!([waits]), &serde_json::json!([]));
         check(Measure::WaitsMs, &ran, &setting, &[30.0, 20.0, 15.0]);
         check(Measure::MeanWaitMs, &ran, &setting, &[65.0 / 3.0]);
-        let short = trained(serde_json::json!([[1.0, 1.0, 1.0]]), serde_json::json!([]));
+        let short = trained(&serde_json::json!([[1.0, 1.0, 1.0]]), &serde_json::json!([]));
         check(Measure::WaitsMs, &short, &setting, &[]);
     }
 }

@@ -149,7 +149,7 @@ fn made(data: Data, stage: &Stage<'_>) -> anyhow::Result<(PathBuf, Bytes)> {
             let (data, count) = (on_disk("with-slow"), stage.settings.photographs / SLOW_OF);
             step(&format!("{count} photographs that are slow to decode"));
             copy_below(&stage.made, &data)?;
-            stage.trainer.add_slow_photographs(&data, count, SLOW_SIDE)?;
+            stage.trainer.make("slow-photographs", &data, &[count, SLOW_SIDE])?;
             data
         }
         Data::Shared => {
@@ -162,7 +162,7 @@ fn made(data: Data, stage: &Stage<'_>) -> anyhow::Result<(PathBuf, Bytes)> {
         Data::Recordings => {
             let data = on_disk("recordings");
             if !data.is_dir() {
-                stage.trainer.write_recordings(&data, stage.settings.photographs)?;
+                stage.trainer.make("recordings", &data, &[stage.settings.photographs])?;
             }
             data
         }
@@ -222,8 +222,8 @@ fn in_phases(
     let batch_s = mean(counted.context("an epoch has few batches")?);
     let steps_s: Vec<f64> = phases.steps.iter().map(|part| part * batch_s).collect();
     for side in sides {
-        let batches = stage.settings.photographs / side.training.batch_size;
-        let steps = batches as usize / steps_s.len();
+        let count = stage.settings.photographs / side.training.batch_size;
+        let steps = count as usize / steps_s.len();
         side.training.job["phases"] = json!({ "steps": steps, "steps_s": steps_s });
     }
     Ok(batch_s)
@@ -318,15 +318,15 @@ fn setting(
     file: &SideFile,
     rate: BytesPerSecond,
 ) -> Setting {
-    let steps = f64::from(steps(nodes.photographs_count(), file));
+    let count = f64::from(steps(nodes.photographs_count(), file));
     let bytes = nodes.dataset.0 as f64;
     let load_s = bytes / f64::from(file.nodes.unwrap_or(1)) / rate.0 as f64;
-    let step_s = trial.compute_to_load.map_or(file.step_s, |part| part * load_s / steps);
+    let step_s = trial.compute_to_load.map_or(file.step_s, |part| part * load_s / count);
     Setting {
         megabytes: bytes / 1e6,
         epochs: file.epochs,
         step_s,
-        computed_s: step_s * steps,
+        computed_s: step_s * count,
         ..Setting::default()
     }
 }

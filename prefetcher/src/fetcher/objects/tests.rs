@@ -133,7 +133,7 @@ fn region(len: usize) -> Arc<Region> {
 fn index(server: &Server, format: Format) -> Arc<Index> {
     let bucket = Address {
         url: "s3://bucket/data".to_owned(),
-        access: Access {
+        access: source::Access {
             endpoint: Some(server.endpoint()),
             region: None,
             identity: Identity::Anonymous,
@@ -146,7 +146,7 @@ fn index(server: &Server, format: Format) -> Arc<Index> {
 fn client(server: &Server, settings: ObjectSettings) -> Client {
     let address = Address {
         url: "s3://bucket/data".to_owned(),
-        access: Access { endpoint: None, region: None, identity: Identity::Anonymous },
+        access: source::Access { endpoint: None, region: None, identity: Identity::Anonymous },
     };
     let patience = settings.patience.without_retries();
     Client::open(&address, &server.options(), &patience).unwrap()

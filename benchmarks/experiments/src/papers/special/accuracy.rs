@@ -65,14 +65,14 @@ fn write_images(stage: &Stage<'_>, to: &Path, count: u32) -> anyhow::Result<()> 
     let tar = stage.settings.labelled.as_ref().map(|it| it.display().to_string());
     let mut arguments = vec!["images", &to, &count];
     arguments.extend(tar.as_deref());
-    stage.trainer.ask_script::<serde_json::Value>("accuracy.py", &arguments).map(drop)
+    stage.trainer.ask::<serde_json::Value>("accuracy.py", &arguments).map(drop)
 }
 
 fn train(stage: &Stage<'_>, loader: &str, data: &Path, epochs: u32) -> anyhow::Result<Learned> {
     let (data, epochs) = (data.display().to_string(), epochs.to_string());
     let job = json!({ "chunk": CHUNK, "tiers": { "main-memory": { "size": MEMORY } } }).to_string();
     let arguments = ["train", loader, &data, BATCH, &epochs, SEED, &job];
-    stage.trainer.ask_script("accuracy.py", &arguments)
+    stage.trainer.ask("accuracy.py", &arguments)
 }
 
 fn chart(title: &str, y: &str, theirs: &[f64], ours: &[f64]) -> Chart {

@@ -3,10 +3,11 @@
 use std::{fs, path::Path, process::Command};
 
 use serde::Deserialize;
-use tierfeed_harness::{output::step, programs};
+use tierfeed_harness::output::step;
 
 use super::Drawn;
 use crate::{
+    document,
     figure::{Along, Chart, Headline, Series, Value, Verdict},
     stage::Stage,
 };
@@ -61,7 +62,7 @@ pub(in crate::papers) fn measured(stage: &Stage<'_>) -> anyhow::Result<Drawn> {
 fn probe(tierfeed: &Path, report: &Path) -> anyhow::Result<Probe> {
     let mut probe = Command::new(tierfeed);
     probe.args(["tiers", "probe", "--quick", "--json", "--output"]).arg(report);
-    let measured = programs::document(&mut probe);
+    let measured = document::printed(&mut probe);
     fs::remove_file(report)?;
     measured
 }

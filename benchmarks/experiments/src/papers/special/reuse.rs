@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, fs, process::Command};
 use anyhow::Context as _;
 use serde_json::json;
 
-use tierfeed_harness::{output::step, programs};
+use tierfeed_harness::output::step;
 
 use super::Drawn;
 use crate::{
     claim::at_least,
+    document,
     figure::{Along, Chart, Series, Value},
     stage::Stage,
 };
@@ -67,7 +68,7 @@ fn order_of_node_0(stage: &Stage<'_>) -> anyhow::Result<String> {
     fs::write(&job, text.to_string())?;
     let mut plan = Command::new(stage.trainer.tierfeed());
     plan.arg("plan").arg(&job).args(["--dump", "--node", "0"]);
-    Ok(String::from_utf8(programs::output(&mut plan)?)?)
+    Ok(String::from_utf8(document::output(&mut plan)?)?)
 }
 
 /// For each read of the first [`COUNTED`] epochs, the number of steps until the node reads the sample again.

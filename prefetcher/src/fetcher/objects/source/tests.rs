@@ -40,7 +40,7 @@ fn records() -> Format {
 fn source(server: &Server, format: Format) -> ObjectSource {
     let bucket = Address {
         url: "s3://bucket/data".to_owned(),
-        access: Access {
+        access: source::Access {
             endpoint: Some(server.endpoint()),
             region: None,
             identity: Identity::Anonymous,
@@ -50,7 +50,7 @@ fn source(server: &Server, format: Format) -> ObjectSource {
     let index = Index::build(&dataset, None, &mut |_| ()).unwrap();
     let address = Address {
         url: "s3://bucket/data".to_owned(),
-        access: Access { endpoint: None, region: None, identity: Identity::Anonymous },
+        access: source::Access { endpoint: None, region: None, identity: Identity::Anonymous },
     };
     let patience = Patience { retries: 2, pause: Duration::from_millis(1), ..Patience::default() };
     let client = Client::open(&address, &server.options(), &patience.without_retries()).unwrap();
