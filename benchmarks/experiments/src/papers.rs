@@ -223,6 +223,6 @@ mod tests {
     fn figures_have_their_names_once() {
         let names = names();
         assert_eq!(names.len(), names.iter().collect::<BTreeSet<_>>().len(), "{names:?}");
-        assert_eq!(names.len(), PAPERS.len() + 33, "{names:?}");
+        assert_eq!(names.len(), PAPERS.len() + 39, "{names:?}");
     }
 }

@@ -149,8 +149,8 @@ mod tests {
     fn an_item_is_repeated_for_each_combination_of_values() {
         check(
             "[{ for: { a: [1, 2], b: [{ x: u }, { x: v }] }, name: '{a} {b.x} {c}', is: '{a}' }]",
-            "[{ name: 1 u {c}, is: 1 }, { name: 1 v {c}, is: 1 }, \
-              { name: 2 u {c}, is: 2 }, { name: 2 v {c}, is: 2 }]",
+            "[{ name: '1 u {c}', is: 1 }, { name: '1 v {c}', is: 1 }, \
+              { name: '2 u {c}', is: 2 }, { name: '2 v {c}', is: 2 }]",
         );
         check("[x, { for: { a: [1, 2] }, each: 'n {a}' }]", "[x, n 1, n 2]");
         check("[{ for: { a: [[1, 2], [3]], b: '{a}' }, each: ['{b}', x] }]", "[1, x, 2, x, 3, x]");
