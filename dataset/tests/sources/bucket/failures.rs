@@ -4,7 +4,7 @@ use std::{fs, net::TcpListener};
 
 use hyper::StatusCode;
 use tierfeed_dataset::source::{
-    Access, Address, BucketStore, Identity, Location, SourceError, Store, open,
+    self, Address, BucketStore, Identity, Location, SourceError, Store, open,
 };
 use tierfeed_object_stores::{
     Environment, OpenError, Options, ProfileError, RequestError, RequestFault,
@@ -58,7 +58,7 @@ fn where_no_server_is_the_endpoint_is_to_be_checked() {
     // Bound, but never accepting.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let endpoint = Some(format!("http://127.0.0.1:{port}"));
-    let access = Access { endpoint, region: None, identity: Identity::Anonymous };
+    let access = source::Access { endpoint, region: None, identity: Identity::Anonymous };
     let bucket = Address { access, ..bucket("s3://bucket/data") };
     let store = BucketStore::open(&bucket, &Environment::default(), &PATIENCE).unwrap();
     let error = list(&store).unwrap_err();
@@ -131,7 +131,7 @@ fn anonymous_requests_are_not_signed_and_the_endpoint_of_the_job_wins() {
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let bucket = Address {
         url: "s3://bucket/data".to_owned(),
-        access: Access {
+        access: source::Access {
             endpoint: Some(server.endpoint()),
             region: Some("us-west-2".to_owned()),
             identity: Identity::Anonymous,
