@@ -437,7 +437,7 @@ fn a_cold_store_that_gave_more_than_was_needed_is_not_to_be_faster() {
 fn no_more_cache_is_advised_than_is_read_and_no_more_batches_than_there_are() {
     let progress = waited(&cold(10 * S), 20 * S);
     let (wall, chunk) = (Nanoseconds(20 * S), Bytes(1 << 34));
-    let coarse = Report::of(RunFigures { wall, chunk, ..run(&progress, &TIERS) });
+    let coarse = Report::of(RunFigures { chunk, wall, ..run(&progress, &TIERS) });
     assert_eq!(changes(&coarse), ["cold-bandwidth", "cache"]);
     let mut short = waited(&cold(10 * S), 8 * S);
     short.epochs.iter_mut().for_each(|epoch| epoch.batches = 4);
