@@ -81,7 +81,7 @@ fn bytes_of(draft: Draft) -> Vec<u8> {
     encode(draft).storage.bytes().to_vec()
 }
 
-fn read(bytes: Vec<u8>) -> Result<Image, Fault> {
+fn read(bytes: Vec<u8>) -> Result<Image, FileFault> {
     open::image(Storage::Memory(bytes))
 }
 
