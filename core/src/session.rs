@@ -78,7 +78,7 @@ pub use busy::Busy;
 pub use command::{Answer, Command, Concern, Event, Fault, Refusal};
 pub use look_ahead::AUTO_RATE_MAX;
 pub use observed::{Observed, ObservedLink};
-pub use operation::{Held, Memory, Operation, Origin, Retention, Slot};
+pub use operation::{Held, Memory, Operation, Origin, Promotion, Retention, Slot};
 pub use phases::{Cycle, Supply};
 pub use planner::{Finished, Job};
 pub use progress::{
@@ -110,7 +110,7 @@ use self::{
     phases::Phases,
     planner::Planner,
     progress::Content,
-    stage::PartlyPlanned,
+    stage::{Gathered, PartlyPlanned},
     staging::{Attached, Claim, RankStaging, Staging},
 };
 use crate::{
@@ -153,6 +153,7 @@ pub struct Session {
     /// The most samples that are staged in one call.
     slice: Option<NonZeroU32>,
     partly_planned: Option<PartlyPlanned>,
+    gathered: Option<Gathered>,
     /// Empty while no changes are followed.
     changes: Vec<Change>,
     has_more: bool,
@@ -199,6 +200,7 @@ impl Session {
             progress: Progress::new(order.epochs, settings.tiers.len(), order.datasets().count()),
             slice: None,
             partly_planned: None,
+            gathered: None,
             changes: Vec::new(),
             has_more: false,
             is_settled: false,
@@ -238,6 +240,7 @@ impl Session {
         );
         match event {
             Event::Completed { op, outcome } => self.handle_completed(op, outcome),
+            Event::PartsFailed { op, parts } => self.handle_parts_failed(op, &parts),
             Event::Transformed { op, outcome, took } => self.handle_transformed(op, outcome, took),
             Event::Attached { connection, rank } => self.handle_attached(connection, rank),
             Event::ArenaPinned { rank } => {

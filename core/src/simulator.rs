@@ -260,7 +260,7 @@ fn outcome(session: &Session, epochs: Vec<EpochOutcome>, digest: u64) -> Outcome
 fn start(
     op: OpId,
     operation: &Operation,
-    read: Option<InFlight>,
+    read: Vec<InFlight>,
     links: &mut Links,
     clock: &mut Clock<Due>,
 ) {
@@ -302,11 +302,11 @@ fn react<O: Observer>(
     reaction.started.map_or(ControlFlow::Continue(()), |started| trace.start(started))
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Due {
-    Completed(OpId, Option<InFlight>),
+    Completed(OpId, Vec<InFlight>),
     /// With the time that a thread worked at it.
-    Transformed(OpId, Nanoseconds, Option<InFlight>),
+    Transformed(OpId, Nanoseconds, Vec<InFlight>),
     TrainingBegins,
     StepEnded,
 }

@@ -31,8 +31,7 @@ use std::{
 
 use tierfeed_core::{
     id::{NumaNode, OpId, Rank, SampleId, TierId},
-    session::{Fault, Memory, Operation, Origin},
-    units::Nanoseconds,
+    session::{Event, Memory, Operation, Origin},
 };
 use tierfeed_numa_memory::{
     Region, bus_errors,
@@ -57,21 +56,6 @@ pub use counters::{
 pub use failure::{Cause, CopyError, FAILURES_KEPT, Failure, REASONS_KEPT};
 pub use settings::{Settings, StartError, Verify};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
-    pub op: OpId,
-    pub outcome: Result<(), Fault>,
-    /// The time for which a processor worked at it; known of transforms only.
-    pub worked: Option<Nanoseconds>,
-}
-
-impl Ended {
-    #[must_use]
-    pub fn of(op: OpId, outcome: Result<(), Fault>) -> Self {
-        Self { op, outcome, worked: None }
-    }
-}
-
 /// The callback for completions must not drop it: a thread cannot join itself.
 #[derive(Debug)]
 pub struct DataPlane {
@@ -89,8 +73,8 @@ pub struct DataPlane {
 impl DataPlane {
     /// Opens the directories of the tiers and starts all threads. Takes no memory yet.
     ///
-    /// `ended` is called from many threads, once for every operation that ended; for an operation that
-    /// no queue accepts, from within [`Self::execute`]. It must neither block nor panic.
+    /// `ended` is called from many threads, once for every operation that ended, with the event for the
+    /// session; for an operation that no queue accepts, from within [`Self::execute`]. It must neither block nor panic.
     ///
     /// # Errors
     ///
@@ -99,7 +83,7 @@ impl DataPlane {
     pub fn start(
         settings: &Settings,
         fetcher: Box<dyn Fetcher>,
-        ended: impl Fn(Ended) + Send + Sync + 'static,
+        ended: impl Fn(Event) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         settings.check()?;
         // Without the handler a poisoned page kills the agent with SIGBUS; no other remedy exists.
@@ -177,10 +161,10 @@ impl DataPlane {
                     it.copy(answer, sample, &from, len, &to);
                 });
             }
-            Operation::Promote { sample, from, to, held } => {
-                let lanes = self.lanes_of(from.tier);
-                self.run(lanes, op, summary, move |it, answer| {
-                    it.promote(answer, sample, &from, to, held);
+            Operation::Promote { parts } => {
+                let tier = parts.first().map_or(TierId(0), |part| part.from.tier);
+                self.run(self.lanes_of(tier), op, summary, move |it, answer| {
+                    it.promote(answer, &parts);
                 });
             }
             Operation::Demote { sample, from, len, to } => {

@@ -40,7 +40,10 @@ pub enum EventKind {
     Moved {
         from: Endpoint,
         to: Endpoint,
+        /// The first.
         sample: SampleId,
+        samples: u32,
+        /// Of all.
         len: Bytes,
         fault: Option<Fault>,
     },

@@ -274,11 +274,7 @@ impl Agent {
     fn apply(&mut self, event: Event) {
         match event {
             Event::Completed(done) => {
-                for Completion { op, outcome, worked, at } in done {
-                    let event = match worked {
-                        None => SessionEvent::Completed { op, outcome },
-                        Some(took) => SessionEvent::Transformed { op, outcome, took },
-                    };
+                for Completion { event, at } in done {
                     self.session.handle(event, at);
                 }
             }

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use tierfeed_core::{
     id::{ChunkId, OpId, Rank, SampleId, TierId},
-    session::{Fault, Held, Operation, Origin, Pieces, Place, Retention, Slot},
+    session::{Event, Fault, Held, Operation, Origin, Pieces, Place, Promotion, Retention, Slot},
     space::{PIECES_MAX, Piece},
     tier::{Kind, Locality},
     units::Bytes,
@@ -20,7 +20,7 @@ use tierfeed_core::{
 use tierfeed_harness::clock::now;
 use tierfeed_prefetcher::{
     fetcher::{Fetch, Fetcher},
-    plane::{self, DataPlane, Ended, Verify},
+    plane::{self, DataPlane, Verify},
     tier::{Backing, TierSettings},
 };
 
@@ -153,7 +153,12 @@ impl Plane {
         };
         let completions = Arc::new(Completions::default());
         let told = Arc::clone(&completions);
-        let completed = move |ended: Ended| told.note(ended.outcome);
+        let completed = move |event| {
+            told.note(match event {
+                Event::Completed { outcome, .. } => outcome,
+                other => panic!("{other:?} is no end of a copy"),
+            });
+        };
         let chunk = settings.chunk;
         let plane = DataPlane::start(&plane, Box::new(Pattern), completed)?;
         let this = Self { moves: plane, completions, chunk, ops: AtomicU64::new(0) };
@@ -204,12 +209,11 @@ impl Turns<'_> {
                     let to = place(to, sample, number);
                     Operation::Demote { sample: id, from: Origin::Tier(origin), len: sample, to }
                 }
-                None => Operation::Promote {
-                    sample: id,
-                    from: origin,
-                    to: slot(sample, number),
-                    held: Held::Retained,
-                },
+                None => {
+                    let (to, held) = (slot(sample, number), Held::Retained);
+                    let part = Promotion { sample: id, from: origin, to, held };
+                    Operation::Promote { parts: vec![part] }
+                }
             }
         })?;
         Ok(rate(count * sample.0, start))

@@ -100,6 +100,14 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// Whether bytes at places move, or a chunk comes or goes.
+    #[must_use]
+    pub fn uses_places(&self) -> bool {
+        !matches!(self, Self::Abandoned { .. } | Self::GaveWay { .. } | Self::Evicted { .. })
+    }
+}
+
 #[derive(Debug)]
 struct Tier {
     space: Space,

@@ -174,6 +174,11 @@ pub enum Event {
         op: OpId,
         outcome: Result<(), Fault>,
     },
+    /// An operation ended of which these parts failed, by their index; the others are done.
+    PartsFailed {
+        op: OpId,
+        parts: Vec<(usize, Fault)>,
+    },
     Transformed {
         op: OpId,
         outcome: Result<(), Fault>,

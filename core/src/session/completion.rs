@@ -3,7 +3,7 @@
 use alloc::{collections::VecDeque, vec::Vec};
 
 use super::{
-    Answer, Fault, Form, Held, OnError, Operation, Refusal, Retention, Session,
+    Answer, Fault, Form, Held, OnError, Operation, Promotion, Refusal, Retention, Session, Slot,
     deadlines::BatchNumber,
     entry::EntryRef,
     operations::{PendingOp, Started, Work},
@@ -46,9 +46,8 @@ impl Session {
         let Some(transform) = &self.settings.transform else { return 0 };
         let (form, len) = match work {
             Work::Run(Operation::Fetch { to, .. }) => (Form::Stored, to.len),
-            Work::Run(Operation::Receive { to, .. } | Operation::Promote { to, .. }) => {
-                (transform.cached, to.len)
-            }
+            Work::Run(Operation::Receive { to, .. }) => (transform.cached, to.len),
+            Work::Run(Operation::Promote { parts }) => (transform.cached, Promotion::bytes(parts)),
             Work::Run(_) | Work::DropChunk(..) | Work::Lend(_) | Work::ReadInPlace { .. } => {
                 return 0;
             }
@@ -63,6 +62,47 @@ impl Session {
             if !self.is_settled {
                 self.close_arenas();
             }
+        }
+    }
+
+    pub(super) fn handle_parts_failed(&mut self, op: OpId, failed: &[(usize, Fault)]) {
+        let is_list = self.operations.get(op).is_some_and(|pending| pending.work.is_list());
+        if let ([(_, fault)], false) = (failed, is_list) {
+            // Others may wait for its bytes.
+            self.handle_completed(op, Err(*fault));
+        } else if self.operations.free_slot(op, Ok(()), &mut self.progress, self.now) {
+            self.fetch_parts(op, failed);
+            let runnable = self.end(op, Ok(()));
+            self.start(runnable);
+            self.close_arenas();
+        }
+    }
+
+    /// Fetches the samples of a list that their tier could not give.
+    fn fetch_parts(&mut self, op: OpId, failed: &[(usize, Fault)]) {
+        let Some(entry) = self.operations.get(op).and_then(|pending| pending.entry) else { return };
+        for Promotion { sample, to, .. } in self.operations.take_parts(op, failed) {
+            self.note_unreadable(sample);
+            let Some(index) = self.staging.batch(entry.batch).and_then(|it| it.index_at(to)) else {
+                continue;
+            };
+            let to = Slot { len: self.settings.stored()[sample.0 as usize], ..to };
+            let fetch = Operation::Fetch { sample, to, retention: Retention::Kept };
+            self.plan(Work::Run(fetch), Some(EntryRef { index, ..entry }), None);
+        }
+        for (_, fault) in failed {
+            if let Fault::Poisoned(tier, chunk) = *fault {
+                self.give_up_chunk(tier, chunk);
+            }
+        }
+    }
+
+    fn note_unreadable(&mut self, sample: SampleId) {
+        self.is_settled = false;
+        self.progress.tier_faults += 1;
+        // If the sample is being written anew, only its old bytes are lost.
+        if !self.operations.is_written(sample) {
+            self.planner.cache_mut().forget(sample);
         }
     }
 
@@ -110,14 +150,13 @@ impl Session {
             self.give_up_chunk(tier, chunk);
         }
         let Some(pending) = self.operations.get(op) else { return Vec::new() };
-        if let (Work::Run(Operation::Promote { sample, .. }), Err(_)) = (&pending.work, outcome) {
-            let sample = *sample;
-            self.is_settled = false;
-            self.progress.tier_faults += 1;
-            // If the sample is being written anew, only its old bytes are lost.
-            if !self.operations.is_written(sample) {
-                self.planner.cache_mut().forget(sample);
-            }
+        if let (Work::Run(Operation::Promote { parts }), Err(fault)) = (&pending.work, outcome) {
+            let [Promotion { sample, .. }] = &parts[..] else {
+                let all: Vec<_> = (0..parts.len()).map(|part| (part, fault)).collect();
+                self.fetch_parts(op, &all);
+                return self.end(op, Ok(()));
+            };
+            self.note_unreadable(*sample);
             let entry = self.operations.fetch_instead(op, self.now);
             entry.into_iter().for_each(|entry| self.unpin(entry));
             return Vec::new();
@@ -159,9 +198,13 @@ impl Session {
             Work::Run(Operation::Fetch { sample, to, retention }) => {
                 (sample, to, Form::Stored, retention)
             }
-            Work::Run(
-                Operation::Receive { sample, to, .. } | Operation::Promote { sample, to, .. },
-            ) => (sample, to, cached, Retention::Dropped),
+            Work::Run(Operation::Receive { sample, to, .. }) => {
+                (sample, to, cached, Retention::Dropped)
+            }
+            Work::Run(Operation::Promote { ref parts }) => match parts[..] {
+                [Promotion { sample, to, .. }] => (sample, to, cached, Retention::Dropped),
+                _ => return None,
+            },
             Work::Run(_) | Work::DropChunk(..) | Work::Lend(_) | Work::ReadInPlace { .. } => {
                 return None;
             }
@@ -198,8 +241,9 @@ impl Session {
             Work::Run(Operation::Receive { to, .. }) => timeline.received(read(to.len), now),
             // The copy into staging counts the bytes.
             Work::Run(Operation::Prefetch { .. }) => timeline.arrived(None, Bytes(0), now),
-            Work::Run(Operation::Promote { from, to, .. }) => {
-                timeline.arrived(Some(from.tier), read(to.len), now);
+            Work::Run(Operation::Promote { parts }) => {
+                let tier = parts.first().map(|part| part.from.tier);
+                timeline.arrived(tier, read(Promotion::bytes(parts)), now);
             }
             Work::Run(Operation::Transform { .. }) => timeline.transformed(now),
             // Nothing was read for this batch.
@@ -257,9 +301,11 @@ impl Session {
                     self.lose_sample(*sample, entry, fault);
                 }
             }
-            Work::Run(Operation::Promote { from, to, held: Held::Retained, .. }) => {
-                if let Some(entry) = entry.filter(|_| is_done) {
-                    self.progress.read(entry.batch.epoch, Some(from.tier), to.len);
+            Work::Run(Operation::Promote { parts }) => {
+                let Some(entry) = entry.filter(|_| is_done) else { return };
+                // What was fetched ahead was counted then.
+                for part in parts.iter().filter(|part| part.held == Held::Retained) {
+                    self.progress.read(entry.batch.epoch, Some(part.from.tier), part.to.len);
                 }
             }
             Work::ReadInPlace { tier, slot, held: Held::Retained, .. } => {
@@ -280,10 +326,7 @@ impl Session {
                 Operation::Prefetch { .. } | Operation::Advance { .. } | Operation::Demote { .. },
             ) => self.written(pending, outcome),
             // What was fetched ahead was counted then.
-            Work::Run(Operation::Promote { held: Held::Ahead, .. })
-            | Work::ReadInPlace { held: Held::Ahead, .. }
-            | Work::DropChunk(..)
-            | Work::Lend(_) => {}
+            Work::ReadInPlace { held: Held::Ahead, .. } | Work::DropChunk(..) | Work::Lend(_) => {}
         }
     }
 

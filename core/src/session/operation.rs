@@ -1,5 +1,7 @@
 //! What the data plane executes: one type for the session that plans it and for the threads that do it.
 
+use alloc::vec::Vec;
+
 use super::Form;
 use crate::{
     id::{ChunkId, Epoch, NodeId, Rank, SampleId, TierId},
@@ -38,7 +40,25 @@ pub enum Held {
     Ahead,
 }
 
-/// One operation of the data plane, which ends exactly once with [`super::Event::Completed`], or with
+/// A sample that is copied from a tier into staging.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Promotion {
+    pub sample: SampleId,
+    pub from: Place,
+    pub to: Slot,
+    pub held: Held,
+}
+
+impl Promotion {
+    /// Of all parts of an operation.
+    #[must_use]
+    pub fn bytes(parts: &[Self]) -> Bytes {
+        Bytes(parts.iter().map(|part| part.to.len.0).sum())
+    }
+}
+
+/// One operation of the data plane, which ends exactly once with [`super::Event::Completed`], with
+/// [`super::Event::PartsFailed`] if it is a list of which only some parts are done, or with
 /// [`super::Event::Transformed`] if it is a transform.
 ///
 /// Operations that were given out may run in any order and at the same time: the session has already
@@ -69,8 +89,8 @@ pub enum Operation {
     Fetch { sample: SampleId, to: Slot, retention: Retention },
     /// Reads a sample from another node that holds it into staging.
     Receive { sample: SampleId, from: NodeId, to: Slot },
-    /// Copies a sample from a tier into staging.
-    Promote { sample: SampleId, from: Place, to: Slot, held: Held },
+    /// Copies samples of one batch from one tier into staging.
+    Promote { parts: Vec<Promotion> },
     /// Turns a staged sample into a row of its batch. It has the name of the operation that brought the
     /// sample.
     Transform {

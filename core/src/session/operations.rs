@@ -12,8 +12,8 @@ use alloc::{
 use core::num::NonZeroU32;
 
 use super::{
-    Command, Fault, Form, Held, Memory, Operation, Origin, Progress, Retention, Settings, Slot,
-    Transform,
+    Command, Fault, Form, Held, Memory, Operation, Origin, Progress, Promotion, Retention,
+    Settings, Slot, Transform,
     assignment::{Assignment, Rates},
     deadlines::{BatchNumber, Deadlines},
     dependencies::{Access, Accesses, Dependencies, Mode},
@@ -73,6 +73,10 @@ impl Work {
         )
     }
 
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self, Self::Run(Operation::Promote { parts }) if parts.len() > 1)
+    }
+
     /// Whether copies of the arrived bytes into a tier do not wait for the operation: it makes a row and
     /// leaves the bytes in the form that is cached.
     pub(super) fn is_apart_from_copies(&self) -> bool {
@@ -99,9 +103,8 @@ impl Work {
             Operation::Fetch { .. } | Operation::Prefetch { .. } => Some(Channel::Cold),
             Operation::Receive { .. } => Some(Channel::Peers),
             Operation::Transform { .. } => Some(Channel::Transform),
-            Operation::Promote { from, .. } | Operation::Advance { from, .. } => {
-                Some(Channel::Tier(from.tier))
-            }
+            Operation::Promote { parts } => Some(Channel::Tier(parts.first()?.from.tier)),
+            Operation::Advance { from, .. } => Some(Channel::Tier(from.tier)),
             Operation::Demote { to, .. } => Some(Channel::Tier(to.tier)),
             Operation::OpenArena { .. }
             | Operation::TrimArena { .. }
@@ -120,9 +123,10 @@ impl Work {
             Accesses::One(Access { tier, piece, mode: Mode::Write })
         };
         match self {
-            Self::Run(Operation::Promote { from, .. }) | Self::Lend(from) => {
-                of_place(from, Mode::Read).collect()
+            Self::Run(Operation::Promote { parts }) => {
+                parts.iter().flat_map(|part| of_place(&part.from, Mode::Read)).collect()
             }
+            Self::Lend(from) => of_place(from, Mode::Read).collect(),
             Self::Run(
                 Operation::Prefetch { to, .. }
                 | Operation::Demote { from: Origin::Staging(_), to, .. },
@@ -277,9 +281,12 @@ impl Operations {
     ) -> (OpId, bool) {
         let op = self.dependencies.next_id();
         let source = match &work {
-            Work::Run(Operation::Promote { sample, .. }) | Work::ReadInPlace { sample, .. } => {
-                self.writers.get(*sample)
-            }
+            Work::Run(Operation::Promote { parts }) => match &parts[..] {
+                [Promotion { sample, .. }] => self.writers.get(*sample),
+                // What is still being written is no part of a list.
+                _ => None,
+            },
+            Work::ReadInPlace { sample, .. } => self.writers.get(*sample),
             Work::Run(Operation::Demote { sample, from, .. }) => {
                 let writer = self.writers.insert(*sample, op);
                 if matches!(from, Origin::Staging(_)) { arrival } else { writer }
@@ -368,7 +375,10 @@ impl Operations {
         let pending = self.pending.get_mut(op)?;
         // Whether the sample is kept was decided when its tier still had it.
         let (sample, to, retention) = match pending.work {
-            Work::Run(Operation::Promote { sample, to, .. }) => (sample, to, Retention::Kept),
+            Work::Run(Operation::Promote { ref parts }) => match parts[..] {
+                [Promotion { sample, to, .. }] => (sample, to, Retention::Kept),
+                _ => return None,
+            },
             Work::ReadInPlace { sample, slot, .. } => (sample, slot, Retention::Kept),
             Work::Run(Operation::Receive { sample, to, .. }) => (sample, to, Retention::Dropped),
             Work::Run(_) | Work::DropChunk(..) | Work::Lend(_) => return None,
@@ -424,6 +434,23 @@ impl Operations {
             } => Some((*form, from.len, *epoch)),
             _ => None,
         }
+    }
+
+    /// Takes the parts at these indexes out of a list that was given out.
+    pub(super) fn take_parts(&mut self, op: OpId, failed: &[(usize, Fault)]) -> Vec<Promotion> {
+        let Some(PendingOp { work: Work::Run(Operation::Promote { parts }), .. }) =
+            self.pending.get_mut(op)
+        else {
+            return Vec::new();
+        };
+        let (mut taken, mut index) = (Vec::new(), 0);
+        parts.retain(|part| {
+            let has_failed = failed.iter().any(|(at, _)| *at == index);
+            taken.extend(has_failed.then(|| part.clone()));
+            index += 1;
+            !has_failed
+        });
+        taken
     }
 
     /// Keeps the order of commands about memory.

@@ -1,7 +1,9 @@
 //! Which batch is staged next, and what it needs and leaves: the decisions of a session.
 
+use alloc::{vec, vec::Vec};
+
 use super::{
-    Held, LookAhead, Operation, Origin, Place, Refusal, Retention, Session, Slot,
+    Held, LookAhead, Operation, Origin, Place, Promotion, Refusal, Retention, Session, Slot,
     deadlines::BatchNumber, entry::EntryRef, in_place, operations::Work, planner::Reading,
     staging::Claim,
 };
@@ -9,6 +11,8 @@ use crate::{
     batch::InPlace,
     id::{BatchId, NodeId, OpId, SampleId, TierId},
     retention::cache::Change,
+    tier::Kind,
+    units::Bytes,
 };
 
 /// A sample on its way into staging.
@@ -16,8 +20,23 @@ use crate::{
 pub(super) struct Arrival {
     entry: EntryRef,
     slot: Slot,
-    op: OpId,
+    /// `None` while it is the last part of the list that is gathered.
+    op: Option<OpId>,
 }
+
+/// Samples of a batch that are copied from one tier, planned as one operation when the list is full, or
+/// before anything else is planned that might use their places.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    /// The first.
+    entry: EntryRef,
+    parts: Vec<Promotion>,
+    bytes: Bytes,
+}
+
+/// The bytes after which a list is full: copying them takes several times as long as waking a thread, and
+/// what is needed sooner waits no longer than that.
+const LIST_BYTES: Bytes = Bytes(256 << 10);
 
 /// A batch that has its range, of which the first samples are planned. It is complete only when all are.
 #[derive(Debug, Clone, Copy)]
@@ -106,12 +125,14 @@ impl Session {
         let mut count = 0;
         while let Some((sample, slot)) = self.slot_to_fill(batch, planned + count) {
             if count == most {
+                self.plan_gathered();
                 self.partly_planned = Some(PartlyPlanned { batch, planned: planned + count });
                 return count;
             }
             self.stage_sample(EntryRef { batch, index: planned + count }, sample, slot, reading);
             count += 1;
         }
+        self.plan_gathered();
         if let Some(next) = self.planner.leads_to(batch) {
             self.apply_schedule(next);
             self.planner.begin_next();
@@ -160,26 +181,68 @@ impl Session {
         }
         let work = match (place, pin) {
             (Some(place), Some(pin)) if self.names_in_place(entry, sample, pin, &place) => {
-                Work::ReadInPlace { sample, tier: place.tier, slot, held }
+                Some(Work::ReadInPlace { sample, tier: place.tier, slot, held })
             }
             (Some(from), _) => {
                 self.note_local(entry.batch, slot);
-                Work::Run(Operation::Promote { sample, from, to: slot, held })
+                self.gather(entry, Promotion { sample, from, to: slot, held })
             }
-            (None, _) => Work::Run(match self.peer_of(sample) {
+            (None, _) => Some(Work::Run(match self.peer_of(sample) {
                 Some(from) => {
                     self.note_remote(entry.batch, slot);
                     Operation::Receive { sample, from, to: slot }
                 }
                 None => self.fetch_of(entry.batch, sample, slot),
-            }),
+            })),
         };
-        let op = self.plan(work, Some(entry), None);
+        let op = work.map(|work| self.plan(work, Some(entry), None));
         self.follow_changes(Some(Arrival { entry, slot, op }));
         if self.settings.look_ahead != LookAhead::Off {
             self.fetch_again(sample, entry.batch);
             self.follow_changes(None);
         }
+    }
+
+    /// Adds a copy to the list, or returns it as an operation of its own: a transform follows on it, or its
+    /// bytes are still on their way, or many threads must wait for its disk at a time.
+    fn gather(&mut self, entry: EntryRef, part: Promotion) -> Option<Work> {
+        let is_transformed =
+            self.staging.batch(entry.batch).is_none_or(|staged| !staged.inputs.is_empty());
+        let is_on_disk = self.settings.tiers[usize::from(part.from.tier.0)].kind == Kind::Storage;
+        if is_transformed || is_on_disk || self.operations.is_written(part.sample) {
+            return Some(Work::Run(Operation::Promote { parts: vec![part] }));
+        }
+        let is_ended =
+            |list: &Gathered| list.bytes >= LIST_BYTES || list.parts[0].from.tier != part.from.tier;
+        if self.gathered.as_ref().is_some_and(is_ended) {
+            self.plan_gathered();
+        }
+        let list =
+            self.gathered.get_or_insert(Gathered { entry, parts: Vec::new(), bytes: Bytes(0) });
+        list.bytes.0 += part.to.len.0;
+        list.parts.push(part);
+        None
+    }
+
+    fn plan_gathered(&mut self) {
+        if let Some(Gathered { entry, parts, .. }) = self.gathered.take() {
+            self.plan(Work::Run(Operation::Promote { parts }), Some(entry), None);
+        }
+    }
+
+    /// If a sample that is the last part of the list stays, plans it as an operation of its own, for which
+    /// the copy that keeps it can wait.
+    fn plan_before(&mut self, changes: &[Change], arrival: Arrival) -> Arrival {
+        let stays = changes.iter().any(|change| matches!(change, Change::Kept { .. }));
+        if arrival.op.is_some() || !stays {
+            return arrival;
+        }
+        let last = self.gathered.as_mut().and_then(|list| list.parts.pop());
+        let last = last.expect("an arrival without an operation is the last part of the list");
+        self.gathered = self.gathered.take().filter(|list| !list.parts.is_empty());
+        self.plan_gathered();
+        let alone = Work::Run(Operation::Promote { parts: vec![last] });
+        Arrival { op: Some(self.plan(alone, Some(arrival.entry), None)), ..arrival }
     }
 
     /// Keeps the bytes of a sample where they are, if its batch may name them there.
@@ -240,6 +303,10 @@ impl Session {
     pub(super) fn follow_changes(&mut self, arrival: Option<Arrival>) {
         let mut changes = core::mem::take(&mut self.changes);
         self.planner.cache_mut().swap_changes(&mut changes);
+        let arrival = arrival.map(|arrival| self.plan_before(&changes, arrival));
+        if changes.iter().any(Change::uses_places) {
+            self.plan_gathered();
+        }
         for change in changes.drain(..) {
             match change {
                 Change::ChunkAdded { tier, chunk } => {
@@ -252,7 +319,7 @@ impl Session {
                     let Arrival { entry, slot, op } = arrival.expect("only what is read is kept");
                     let (from, len) = (Origin::Staging(slot), slot.len);
                     let copy = Operation::Demote { sample, from, len, to };
-                    self.plan(Work::Run(copy), Some(entry), Some(op));
+                    self.plan(Work::Run(copy), Some(entry), op);
                 }
                 Change::Demoted { sample, len, from, to } => {
                     let copy = Operation::Demote { sample, from: Origin::Tier(from), len, to };

@@ -197,9 +197,11 @@ impl CheckedPlane {
                     assert!(self.trimmed.remove(&page), "{page:?} was there");
                 }
             }
-            Operation::Promote { sample, from, to, .. } if outcome.is_ok() => {
-                self.assert_held(*sample, from);
-                self.arrive(self.cached(*sample), *to);
+            Operation::Promote { parts } if outcome.is_ok() => {
+                for Promotion { sample, from, to, .. } in parts {
+                    self.assert_held(*sample, from);
+                    self.arrive(self.cached(*sample), *to);
+                }
             }
             Operation::Transform { sample, epoch, from, form, prepared, to } if outcome.is_ok() => {
                 self.assert_readable(operation);
@@ -247,21 +249,23 @@ impl CheckedPlane {
     }
 }
 
-fn moved(operation: &Operation) -> Option<Moved> {
+fn moved(operation: &Operation) -> Vec<Moved> {
     match operation {
         Operation::Fetch { sample, .. } | Operation::Receive { sample, .. } => {
-            Some((*sample, None, None))
+            vec![(*sample, None, None)]
         }
-        Operation::Promote { sample, from, .. } => Some((*sample, Some(from.tier), None)),
-        Operation::Prefetch { sample, to, .. } => Some((*sample, None, Some(to.tier))),
+        Operation::Promote { parts } => {
+            parts.iter().map(|part| (part.sample, Some(part.from.tier), None)).collect()
+        }
+        Operation::Prefetch { sample, to, .. } => vec![(*sample, None, Some(to.tier))],
         Operation::Demote { sample, from: Origin::Staging(_), to, .. } => {
-            Some((*sample, None, Some(to.tier)))
+            vec![(*sample, None, Some(to.tier))]
         }
         Operation::Advance { sample, from, to, .. }
         | Operation::Demote { sample, from: Origin::Tier(from), to, .. } => {
-            Some((*sample, Some(from.tier), Some(to.tier)))
+            vec![(*sample, Some(from.tier), Some(to.tier))]
         }
-        _ => None,
+        _ => Vec::new(),
     }
 }
 
@@ -270,9 +274,8 @@ fn channel_of(operation: &Operation) -> Option<Channel> {
         Operation::Fetch { .. } | Operation::Prefetch { .. } => Some(Channel::Cold),
         Operation::Receive { .. } => Some(Channel::Peers),
         Operation::Transform { .. } => Some(Channel::Transform),
-        Operation::Promote { from, .. } | Operation::Advance { from, .. } => {
-            Some(Channel::Tier(from.tier))
-        }
+        Operation::Promote { parts } => Some(Channel::Tier(parts[0].from.tier)),
+        Operation::Advance { from, .. } => Some(Channel::Tier(from.tier)),
         Operation::Demote { to, .. } => Some(Channel::Tier(to.tier)),
         _ => None,
     }
@@ -467,7 +470,7 @@ impl Play {
     }
 
     fn start(&mut self, op: OpId, operation: Operation) {
-        if let Some(moved) = moved(&operation) {
+        for moved in moved(&operation) {
             *self.moves.entry(moved).or_default() += 1;
         }
         if let Operation::TrimArena { rank, offset, len } = operation {
@@ -615,8 +618,11 @@ impl Play {
         let may_fail = !matches!(operation, Operation::OpenArena { .. });
         let fails = may_fail && (pick >> 8) % 100 < faults;
         let broken = match &operation {
-            Operation::Promote { from: place, .. }
-            | Operation::Prefetch { to: place, .. }
+            Operation::Promote { parts } => {
+                let place = &parts[0].from;
+                place.pieces.last().map(|piece| Fault::Poisoned(place.tier, piece.chunk))
+            }
+            Operation::Prefetch { to: place, .. }
             | Operation::Advance { to: place, .. }
             | Operation::Demote { to: place, .. } => {
                 place.pieces.last().map(|piece| Fault::Poisoned(place.tier, piece.chunk))
@@ -634,6 +640,15 @@ impl Play {
             self.plane.broken.insert((tier, chunk));
         }
         self.assert_unnamed(&operation);
+        // Half of a list that fails is done.
+        if let (Operation::Promote { parts }, Err(fault), true) =
+            (&operation, outcome, (pick >> 16).is_multiple_of(2))
+        {
+            let (failed, done) = parts.split_at(parts.len().div_ceil(2));
+            self.plane.end(&Operation::Promote { parts: done.to_vec() }, Ok(()));
+            let parts = (0..failed.len()).map(|part| (part, fault)).collect();
+            return self.tell(Event::PartsFailed { op, parts });
+        }
         self.plane.end(&operation, outcome);
         self.tell(match operation {
             Operation::Transform { .. } => {

@@ -4,7 +4,7 @@ use core::hash::{Hash, Hasher};
 
 use crate::{
     fnv1a::Fnv1a,
-    session::{Answer, Command, Memory, Operation},
+    session::{Answer, Command, Memory, Operation, Promotion},
 };
 
 /// Hashes the commands of a run in their order. The number before each kind of command is a part of the
@@ -31,8 +31,10 @@ impl Digest {
                 Operation::Receive { sample, from, to } => {
                     (15_isize, op, sample, from, to).hash(hasher);
                 }
-                Operation::Promote { sample, from, to, .. } => {
-                    (7_isize, op, sample, from, to).hash(hasher);
+                Operation::Promote { parts } => {
+                    for Promotion { sample, from, to, .. } in parts {
+                        (7_isize, op, sample, from, to).hash(hasher);
+                    }
                 }
                 Operation::Transform { sample, epoch, from, form, prepared, to } => {
                     (16_isize, op, sample, epoch, from, form, prepared, to).hash(hasher);

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     id::TierId,
     latency_quantiles::Draws,
-    session::{Form, Operation, Origin, Settings},
+    session::{Form, Operation, Origin, Promotion, Settings},
     units::{Bytes, Nanoseconds},
 };
 
@@ -110,7 +110,7 @@ impl Links {
             Operation::Fetch { .. } | Operation::Prefetch { .. } => return Some(Lane(0)),
             Operation::Receive { .. } => return Some(Lane(1)),
             Operation::Transform { .. } => return Some(Lane(2)),
-            Operation::Promote { from, .. } => from.tier,
+            Operation::Promote { parts } => parts.first()?.from.tier,
             Operation::Advance { to, .. } | Operation::Demote { to, .. } => to.tier,
         };
         Some(Lane(usize::from(tier.0) + 3))
@@ -128,7 +128,9 @@ impl Links {
             Operation::Receive { to, .. } => {
                 self.peers.as_mut().map_or(now, |peers| peers.carry(to.len, now))
             }
-            Operation::Promote { from, to, .. } => self.tier(from.tier, to.len, now),
+            Operation::Promote { parts } => parts.first().map_or(now, |part| {
+                self.tier(part.from.tier, Promotion::bytes(parts), now)
+            }),
             Operation::Prefetch { len, to, .. } => {
                 let read = self.cold.carry(*len, now);
                 self.tier(to.tier, *len, now).max(read)

@@ -17,7 +17,7 @@ use self::arrivals::{Arrivals, Arrived, Cursor};
 use crate::{
     batch::{Batch, Entry},
     id::{BatchId, Epoch, Rank, SampleId, Step, TierId},
-    session::{Answer, Held, LookAhead, Operation, Settings},
+    session::{Answer, Held, LookAhead, Operation, Promotion, Settings, Slot},
     units::{Bytes, Nanoseconds},
 };
 
@@ -177,29 +177,38 @@ impl<'a, O: Observer> Trace<'a, O> {
         }
     }
 
-    /// Notes an operation that is given out. Returns the argument of [`Self::completed`] for its end.
-    pub(super) fn started(&mut self, operation: &Operation) -> Option<InFlight> {
-        let (sample, source, to) = match operation {
-            Operation::Fetch { sample, to, .. } if O::LISTENS => (sample, Source::Cold, to),
-            Operation::Receive { sample, to, .. } if O::LISTENS => (sample, Source::Peers, to),
-            Operation::Promote { sample, from, to, held } if O::LISTENS => match held {
-                Held::Retained => (sample, Source::Tier(from.tier), to),
-                Held::Ahead => (sample, Source::Cold, to),
-            },
+    /// Notes an operation that is given out. Returns the arguments of [`Self::completed`] for its end.
+    pub(super) fn started(&mut self, operation: &Operation) -> Vec<InFlight> {
+        match operation {
+            _ if !O::LISTENS => Vec::new(),
+            Operation::Fetch { sample, to, .. } => vec![self.arriving(*sample, Source::Cold, *to)],
+            Operation::Receive { sample, to, .. } => {
+                vec![self.arriving(*sample, Source::Peers, *to)]
+            }
+            Operation::Promote { parts } => {
+                let source = |part: &Promotion| match part.held {
+                    Held::Retained => Source::Tier(part.from.tier),
+                    Held::Ahead => Source::Cold,
+                };
+                parts.iter().map(|part| self.arriving(part.sample, source(part), part.to)).collect()
+            }
             // What arrived is read where its row is, and as soon as that is there.
-            Operation::Transform { sample, from, to, .. } if O::LISTENS => {
-                let read = self.arrivals.remove((from.rank, from.offset, *sample))?;
-                return Some(InFlight { to: (to.rank, to.offset, *sample), read });
+            Operation::Transform { sample, from, to, .. } => {
+                let read = self.arrivals.remove((from.rank, from.offset, *sample));
+                let at = (to.rank, to.offset, *sample);
+                read.map(|read| InFlight { to: at, read }).into_iter().collect()
             }
-            Operation::Prefetch { sample, .. } if O::LISTENS => {
+            Operation::Prefetch { sample, .. } => {
                 self.ahead.insert(*sample);
-                return None;
+                Vec::new()
             }
-            _ => return None,
-        };
-        self.ahead.remove(*sample);
-        let read = Read { source, len: to.len };
-        Some(InFlight { to: (to.rank, to.offset, *sample), read })
+            _ => Vec::new(),
+        }
+    }
+
+    fn arriving(&mut self, sample: SampleId, source: Source, to: Slot) -> InFlight {
+        self.ahead.remove(sample);
+        InFlight { to: (to.rank, to.offset, sample), read: Read { source, len: to.len } }
     }
 
     pub(super) fn answered(&mut self, answer: &Answer) {

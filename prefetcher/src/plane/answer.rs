@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tierfeed_core::{
     id::{OpId, SampleId},
+    session::{Event, Fault},
     units::Nanoseconds,
 };
 
@@ -44,24 +45,48 @@ impl Answer {
 
     /// A failure is kept with the sample that it concerns.
     pub(crate) fn give(self, sample: Option<SampleId>, outcome: Result<(), Cause>) {
-        self.give_worked(sample, outcome, None);
+        self.end(|op, state| Event::Completed { op, outcome: noted(op, sample, outcome, state) });
     }
 
     /// As [`Self::give`], with the time for which a processor worked at the operation.
     pub(crate) fn give_worked(
-        mut self,
-        sample: Option<SampleId>,
+        self,
+        sample: SampleId,
         outcome: Result<(), Cause>,
-        worked: Option<Nanoseconds>,
+        took: Nanoseconds,
     ) {
-        if let Some(state) = self.state.take() {
-            state.count(self.summary, self.begun, outcome.as_ref().err().map(Cause::fault));
-            state.answer(self.op, outcome.map_err(|cause| self.failure(sample, cause)), worked);
-        }
+        self.end(|op, state| {
+            let outcome = noted(op, Some(sample), outcome, state);
+            Event::Transformed { op, outcome, took }
+        });
     }
 
-    fn failure(&self, sample: Option<SampleId>, cause: Cause) -> Failure {
-        Failure { op: self.op, sample, cause }
+    /// Of a list, with the parts that failed.
+    pub(crate) fn give_parts(self, failed: Vec<(usize, SampleId, Cause)>) {
+        if failed.is_empty() {
+            return self.give(None, Ok(()));
+        }
+        self.end(|op, state| {
+            let fault = |(part, sample, cause)| {
+                (part, state.note(Failure { op, sample: Some(sample), cause }))
+            };
+            Event::PartsFailed { op, parts: failed.into_iter().map(fault).collect() }
+        });
+    }
+
+    fn end(mut self, event: impl FnOnce(OpId, &PlaneState) -> Event) {
+        if let Some(state) = self.state.take() {
+            let event = event(self.op, &state);
+            let fault = match &event {
+                Event::Completed { outcome, .. } | Event::Transformed { outcome, .. } => {
+                    outcome.err()
+                }
+                Event::PartsFailed { parts, .. } => parts.first().map(|(_, fault)| *fault),
+                _ => None,
+            };
+            state.count(self.summary, self.begun, fault);
+            state.answer(event);
+        }
     }
 }
 
@@ -69,7 +94,17 @@ impl Drop for Answer {
     fn drop(&mut self) {
         if let Some(state) = self.state.take() {
             state.count(self.summary, self.begun, Some(Cause::Abandoned.fault()));
-            state.answer(self.op, Err(self.failure(None, Cause::Abandoned)), None);
+            let outcome = noted(self.op, None, Err(Cause::Abandoned), &state);
+            state.answer(Event::Completed { op: self.op, outcome });
         }
     }
+}
+
+fn noted(
+    op: OpId,
+    sample: Option<SampleId>,
+    outcome: Result<(), Cause>,
+    state: &PlaneState,
+) -> Result<(), Fault> {
+    outcome.map_err(|cause| state.note(Failure { op, sample, cause }))
 }

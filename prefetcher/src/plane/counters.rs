@@ -167,8 +167,8 @@ impl MoveCounters {
 
     pub(crate) fn count(
         &self,
-        from: Endpoint,
-        to: Endpoint,
+        (from, to): (Endpoint, Endpoint),
+        samples: u32,
         len: Bytes,
         lasted: Nanoseconds,
         fault: Option<Fault>,
@@ -184,7 +184,7 @@ impl MoveCounters {
             add(&counter.failed[slot_of(fault)], 1);
             return;
         }
-        add(&counter.operations, 1);
+        add(&counter.operations, samples.into());
         add(&counter.bytes, len.0);
         counter.durations.count(lasted, None);
     }
@@ -299,11 +299,17 @@ mod tests {
         let counters = MoveCounters::new(2);
         let tier = |tier| Endpoint::Tier(TierId(tier));
         let second = Nanoseconds(1_000_000_000);
-        counters.count(Endpoint::Cold, Endpoint::Staging, Bytes(5), Nanoseconds(10_000), None);
-        counters.count(Endpoint::Cold, Endpoint::Staging, Bytes(7), Nanoseconds(10_001), None);
-        counters.count(Endpoint::Cold, Endpoint::Staging, Bytes(9), second, Some(Fault::Truncated));
-        counters.count(tier(0), tier(1), Bytes(11), Nanoseconds(u64::MAX), None);
-        counters.count(tier(2), Endpoint::Staging, Bytes(13), second, None);
+        counters.count((Endpoint::Cold, Endpoint::Staging), 1, Bytes(5), Nanoseconds(10_000), None);
+        counters.count((Endpoint::Cold, Endpoint::Staging), 1, Bytes(7), Nanoseconds(10_001), None);
+        counters.count(
+            (Endpoint::Cold, Endpoint::Staging),
+            1,
+            Bytes(9),
+            second,
+            Some(Fault::Truncated),
+        );
+        counters.count((tier(0), tier(1)), 1, Bytes(11), Nanoseconds(u64::MAX), None);
+        counters.count((tier(2), Endpoint::Staging), 1, Bytes(13), second, None);
         let moves = counters.read();
         assert_eq!(moves.len(), 2, "a tier that is not there counts nothing: {moves:?}");
         assert_eq!((moves[0].from, moves[0].to), (Endpoint::Cold, Endpoint::Staging));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tierfeed_core::{
     id::{SampleId, TierId},
-    session::{Held, Place, Retention, Slot},
+    session::{Held, Place, Promotion, Retention, Slot},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::read::{ReadError, Sink};
@@ -141,19 +141,21 @@ impl PlaneState {
         Ok(read?)
     }
 
-    pub(crate) fn promote(
-        &self,
-        answer: Answer,
-        sample: SampleId,
-        from: &Place,
-        to: Slot,
-        held: Held,
-    ) {
-        let outcome = self.promote_blocking(sample, from, to);
-        if held == Held::Retained && outcome.is_ok() {
-            self.drop_pages(sample);
+    /// Copies one sample after the other. An emulated link takes the list as one transfer.
+    pub(crate) fn promote(&self, answer: Answer, parts: &[Promotion]) {
+        let tier = parts.first().and_then(|part| self.tier(part.from.tier).ok());
+        let link = tier.and_then(|counted| counted.tier.link());
+        let deadline = link.map(|link| link.reserve(&self.pace, Promotion::bytes(parts)));
+        let mut failed = Vec::new();
+        for (index, part) in parts.iter().enumerate() {
+            match self.promote_blocking(part) {
+                Ok(()) if part.held == Held::Retained => self.drop_pages(part.sample),
+                Ok(()) => {}
+                Err(error) => failed.push((index, part.sample, Cause::from(error))),
+            }
         }
-        answer.give(Some(sample), outcome.map_err(Cause::from));
+        self.pace.wait_until_blocking(deadline.unwrap_or_default());
+        answer.give_parts(failed);
     }
 
     pub(crate) fn retain(
@@ -184,10 +186,13 @@ impl PlaneState {
         answer.give(Some(sample), outcome.map_err(Cause::from));
     }
 
-    fn promote_blocking(&self, sample: SampleId, from: &Place, to: Slot) -> Result<(), CopyError> {
+    fn promote_blocking(
+        &self,
+        Promotion { sample, from, to, .. }: &Promotion,
+    ) -> Result<(), CopyError> {
         let from = self.cached(from)?;
-        let to_staging = CopySide { tier: None, segments: vec![self.staged(to)?] };
-        self.copy_blocking(sample, &from, &to_staging, to.len)
+        let to_staging = CopySide { tier: None, segments: vec![self.staged(*to)?] };
+        self.copy_unpaced(*sample, &from, &to_staging, to.len)
     }
 
     fn retain_blocking(
@@ -209,6 +214,18 @@ impl PlaneState {
         len: Bytes,
     ) -> Result<(), CopyError> {
         let deadline = [from, to].into_iter().map(|end| end.reserve(self, len)).max();
+        let outcome = self.copy_unpaced(sample, from, to, len);
+        self.pace.wait_until_blocking(deadline.unwrap_or_default());
+        outcome
+    }
+
+    fn copy_unpaced(
+        &self,
+        sample: SampleId,
+        from: &CopySide<'_>,
+        to: &CopySide<'_>,
+        len: Bytes,
+    ) -> Result<(), CopyError> {
         let check = self.check_of(from);
         let outcome = transfer(sample, &from.segments, &to.segments, len, check)
             .map_err(|error| explain(error, from, to, len));
@@ -218,7 +235,6 @@ impl PlaneState {
         if let Some(to) = to.tier {
             to.written.count(len, &outcome);
         }
-        self.pace.wait_until_blocking(deadline.unwrap_or_default());
         outcome
     }
 

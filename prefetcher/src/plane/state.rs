@@ -11,8 +11,8 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use tierfeed_core::{
-    id::{ChunkId, NumaNode, OpId, Rank, SampleId, TierId},
-    session::Fault,
+    id::{ChunkId, NumaNode, Rank, SampleId, TierId},
+    session::{Event, Fault},
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
@@ -20,7 +20,7 @@ use tierfeed_numa_memory::{HugePages, Pages, Placement, Region, RegionPart, Requ
 
 use crate::{
     plane::{
-        DataPlane, Ended,
+        DataPlane,
         counters::{
             Counters, DurationCounter, MoveCounters, TierTraffic, TierUsage, TrafficCounter, Usage,
             WriteModes,
@@ -36,7 +36,7 @@ use crate::{
 use tierfeed_dataset::{pace::Pace, read::Source};
 use tierfeed_handoff::SharedTier;
 
-pub(crate) type OnEnd = Box<dyn Fn(Ended) + Send + Sync>;
+pub(crate) type OnEnd = Box<dyn Fn(Event) + Send + Sync>;
 
 pub(crate) struct PlaneState {
     tiers: Vec<CountedTier>,
@@ -200,8 +200,8 @@ impl PlaneState {
     pub(crate) fn count(&self, summary: Option<Summary>, begun: Nanoseconds, fault: Option<Fault>) {
         let lasted = Nanoseconds(self.pace.now().0.saturating_sub(begun.0));
         match summary {
-            Some(Summary::Move { from, to, len, .. }) => {
-                self.move_counters.count(from, to, len, lasted, fault);
+            Some(Summary::Move { from, to, samples, len, .. }) => {
+                self.move_counters.count((from, to), samples, len, lasted, fault);
             }
             Some(Summary::Transform { .. }) => self.transform_durations.count(lasted, fault),
             Some(Summary::Arena(_) | Summary::Chunk(_)) | None => (),
@@ -211,14 +211,8 @@ impl PlaneState {
         }
     }
 
-    pub(crate) fn answer(
-        &self,
-        op: OpId,
-        outcome: Result<(), Failure>,
-        worked: Option<Nanoseconds>,
-    ) {
-        let outcome = outcome.map_err(|failure| self.note(failure));
-        (self.on_end)(Ended { op, outcome, worked });
+    pub(crate) fn answer(&self, event: Event) {
+        (self.on_end)(event);
     }
 
     pub(crate) fn note(&self, failure: Failure) -> Fault {

@@ -2,7 +2,7 @@
 
 use tierfeed_core::{
     id::{Rank, SampleId, TierId},
-    session::{Fault, Form, Operation, Origin},
+    session::{Fault, Form, Operation, Origin, Promotion},
     units::Bytes,
 };
 
@@ -11,8 +11,19 @@ use crate::recorder::{Endpoint, EventKind};
 /// An operation without its addresses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Summary {
-    Move { from: Endpoint, to: Endpoint, sample: SampleId, len: Bytes },
-    Transform { sample: SampleId, form: Form, len: Bytes },
+    /// `sample` is the first of so many.
+    Move {
+        from: Endpoint,
+        to: Endpoint,
+        sample: SampleId,
+        samples: u32,
+        len: Bytes,
+    },
+    Transform {
+        sample: SampleId,
+        form: Form,
+        len: Bytes,
+    },
     Arena(Rank),
     Chunk(TierId),
 }
@@ -25,22 +36,31 @@ impl Summary {
                 from: Endpoint::Cold,
                 to: Endpoint::Staging,
                 sample: *sample,
+                samples: 1,
                 len: to.len,
             },
-            Operation::Promote { sample, from, to, .. } => {
-                let from = Endpoint::Tier(from.tier);
-                Self::Move { from, to: Endpoint::Staging, sample: *sample, len: to.len }
+            Operation::Promote { parts } => {
+                let first = parts.first()?;
+                Self::Move {
+                    from: Endpoint::Tier(first.from.tier),
+                    to: Endpoint::Staging,
+                    sample: first.sample,
+                    samples: u32::try_from(parts.len()).unwrap_or(u32::MAX),
+                    len: Promotion::bytes(parts),
+                }
             }
             Operation::Prefetch { sample, len, to } => Self::Move {
                 from: Endpoint::Cold,
                 to: Endpoint::Tier(to.tier),
                 sample: *sample,
+                samples: 1,
                 len: *len,
             },
             Operation::Advance { sample, from, len, to } => Self::Move {
                 from: Endpoint::Tier(from.tier),
                 to: Endpoint::Tier(to.tier),
                 sample: *sample,
+                samples: 1,
                 len: *len,
             },
             Operation::Demote { sample, from, len, to, .. } => {
@@ -48,7 +68,8 @@ impl Summary {
                     Origin::Staging(_) => Endpoint::Staging,
                     Origin::Tier(place) => Endpoint::Tier(place.tier),
                 };
-                Self::Move { from, to: Endpoint::Tier(to.tier), sample: *sample, len: *len }
+                let to = Endpoint::Tier(to.tier);
+                Self::Move { from, to, sample: *sample, samples: 1, len: *len }
             }
             Operation::Transform { sample, form, to, .. } => {
                 Self::Transform { sample: *sample, form: *form, len: to.len }
@@ -63,8 +84,8 @@ impl Summary {
 
     pub(crate) fn event(self, fault: Option<Fault>) -> EventKind {
         match self {
-            Self::Move { from, to, sample, len } => {
-                EventKind::Moved { from, to, sample, len, fault }
+            Self::Move { from, to, sample, samples, len } => {
+                EventKind::Moved { from, to, sample, samples, len, fault }
             }
             Self::Transform { sample, form, len } => {
                 EventKind::Transformed { sample, form, len, fault }

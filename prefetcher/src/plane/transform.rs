@@ -94,7 +94,7 @@ impl PlaneState {
                     _ => Err(CopyError::Poisoned { tier: None, chunk: None }.into()),
                 };
                 let worked = u64::try_from(worked.as_nanos()).unwrap_or(u64::MAX);
-                answer.give_worked(Some(sample), outcome, Some(Nanoseconds(worked)));
+                answer.give_worked(sample, outcome, Nanoseconds(worked));
             }),
         });
     }

@@ -44,12 +44,7 @@ fn copies_share_the_bandwidth_of_their_tier() {
         let ops: Vec<_> = (0..4)
             .map(|index| {
                 let (from, to) = (place.clone(), slot(index * LEN, LEN));
-                rig.start_op(Operation::Promote {
-                    sample: SampleId(7),
-                    from,
-                    to,
-                    held: Held::Retained,
-                })
+                rig.start_op(promote(SampleId(7), from, to))
             })
             .collect();
         for op in ops {

@@ -205,7 +205,7 @@ fn start(rig: &mut Rig, act: Act) {
         }
         Act::Promote(sample, tier, chunk, rank) => {
             let (sample, from, to) = (SampleId(sample), cached(tier, chunk), at(rank));
-            rig.start_op(Operation::Promote { sample, from, to, held: Held::Retained });
+            rig.start_op(promote(sample, from, to));
         }
         Act::DemoteStaged(sample, rank, tier, chunk) => {
             let (sample, from) = (SampleId(sample), Origin::Staging(at(rank)));

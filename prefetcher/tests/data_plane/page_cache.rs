@@ -48,11 +48,9 @@ fn pages_are_dropped_when_a_tier_keeps_their_sample_and_not_when_it_only_waits_t
     rig.plane.drop_pages_with(Arc::clone(&source) as _);
     let [ahead, kept] = [0, 4096].map(|offset| place(MAIN, &[(0, offset, LEN)]));
     rig.prefetch(3, LEN, &ahead).unwrap();
-    let promote = |held| Operation::Promote {
-        sample: SampleId(3),
-        from: ahead.clone(),
-        to: slot(0, LEN),
-        held,
+    let promote = |held| {
+        let (from, to) = (ahead.clone(), slot(0, LEN));
+        Operation::Promote { parts: vec![Promotion { sample: SampleId(3), from, to, held }] }
     };
     rig.run(promote(Held::Ahead)).unwrap();
     assert!(source.take_dropped().is_empty());

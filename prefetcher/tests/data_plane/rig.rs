@@ -10,7 +10,7 @@ use std::{
 
 use tierfeed_core::{
     id::{ChunkId, OpId, Rank, SampleId, TierId},
-    session::{Fault, Held, Memory, Operation, Origin, Place, Retention, Slot},
+    session::{Event, Fault, Held, Memory, Operation, Origin, Place, Promotion, Retention, Slot},
     space::Piece,
     tier::{Kind, Locality, Speed},
     units::Bytes,
@@ -18,7 +18,7 @@ use tierfeed_core::{
 use tierfeed_dataset::read::Source;
 use tierfeed_prefetcher::{
     fetcher::{Fetcher, ThreadFetcher},
-    plane::{DataPlane, Ended, Settings, Verify},
+    plane::{DataPlane, Settings, Verify},
     tier::{Backing, TierSettings},
 };
 
@@ -75,6 +75,11 @@ pub(crate) fn slot(offset: u64, len: u64) -> Slot {
     Slot { rank: RANK, offset: Bytes(offset), len: Bytes(len) }
 }
 
+pub(crate) fn promote(sample: SampleId, from: Place, to: Slot) -> Operation {
+    let part = Promotion { sample, from, to, held: Held::Retained };
+    Operation::Promote { parts: vec![part] }
+}
+
 /// A place of pieces `(chunk, offset, len)`.
 pub(crate) fn place(tier: TierId, pieces: &[(u32, u64, u64)]) -> Place {
     let piece = |&(chunk, offset, len): &(u32, u64, u64)| Piece {
@@ -88,9 +93,16 @@ pub(crate) fn place(tier: TierId, pieces: &[(u32, u64, u64)]) -> Place {
 impl Rig {
     pub(crate) fn start(settings: &Settings, source: Arc<dyn Source>) -> Self {
         let (sender, completions) = mpsc::channel();
-        let ended = move |Ended { op, outcome, .. }| {
+        let ended = move |event| {
+            let ended = match event {
+                Event::Completed { op, outcome } | Event::Transformed { op, outcome, .. } => {
+                    (op, outcome)
+                }
+                Event::PartsFailed { op, parts } => (op, Err(parts[0].1)),
+                other => panic!("{other:?} is no end of an operation"),
+            };
             // The receiver is gone if the test has ended.
-            let _ = sender.send((op, outcome));
+            let _ = sender.send(ended);
         };
         let fetcher = fetcher(settings, source);
         let plane = DataPlane::start(settings, fetcher, ended).unwrap();
@@ -158,7 +170,7 @@ impl Rig {
 
     pub(crate) fn promote(&mut self, sample: u32, from: &Place, to: Slot) -> Outcome {
         let (sample, from) = (SampleId(sample), from.clone());
-        self.run(Operation::Promote { sample, from, to, held: Held::Retained })
+        self.run(promote(sample, from, to))
     }
 
     pub(crate) fn demote(&mut self, sample: u32, from: Origin, len: u64, to: &Place) -> Outcome {

@@ -11,21 +11,17 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tierfeed_core::{id::OpId, session::Fault, units::Nanoseconds};
-use tierfeed_prefetcher::plane::Ended;
+use tierfeed_core::{session::Event, units::Nanoseconds};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
 
 const TAKEN_MAX: usize = 256;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The end of an operation, and when that was; the loop takes it later.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Completion {
-    pub(super) op: OpId,
-    pub(super) outcome: Result<(), Fault>,
-    /// The time for which a processor worked at it, if it was a transform.
-    pub(super) worked: Option<Nanoseconds>,
-    /// When it ended; the loop takes it later.
+    pub(super) event: Event,
     pub(super) at: Nanoseconds,
 }
 
@@ -45,10 +41,10 @@ impl Completions {
     }
 
     /// Takes note of an operation that ends now.
-    pub(super) fn push(&self, Ended { op, outcome, worked }: Ended) {
+    pub(super) fn push(&self, event: Event) {
         let mut done = self.0.done.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock, so that times are in order.
-        done.push_back(Completion { op, outcome, worked, at: self.0.clock.now() });
+        done.push_back(Completion { event, at: self.0.clock.now() });
         drop(done);
         self.0.arrived.notify_one();
     }
@@ -76,18 +72,24 @@ impl Completions {
 
 #[cfg(test)]
 mod tests {
+    use tierfeed_core::{id::OpId, session::Fault};
+
     use super::*;
+
+    fn ended(op: u64, outcome: Result<(), Fault>) -> Event {
+        Event::Completed { op: OpId(op), outcome }
+    }
 
     #[tokio::test]
     async fn completions_come_together_in_their_order() {
         let clock = Clock::start();
         let completions = Completions::new(clock);
-        completions.push(Ended::of(OpId(1), Ok(())));
-        completions.push(Ended::of(OpId(2), Err(Fault::Io)));
+        completions.push(ended(1, Ok(())));
+        completions.push(ended(2, Err(Fault::Io)));
         let both_ended = clock.now();
         let done = completions.next().await;
-        let ended: Vec<_> = done.iter().map(|it| (it.op, it.outcome)).collect();
-        assert_eq!(ended, [(OpId(1), Ok(())), (OpId(2), Err(Fault::Io))]);
+        let events: Vec<_> = done.iter().map(|it| it.event.clone()).collect();
+        assert_eq!(events, [ended(1, Ok(())), ended(2, Err(Fault::Io))]);
         assert!(done[0].at <= done[1].at && done[1].at <= both_ended, "when they ended: {done:?}");
         assert_eq!(completions.take(), []);
     }
@@ -97,7 +99,7 @@ mod tests {
         let completions = Completions::new(Clock::start());
         let endless = tokio::spawn(async move {
             for op in 0..10_000_000 {
-                completions.push(Ended::of(OpId(op), Ok(())));
+                completions.push(ended(op, Ok(())));
                 completions.next().await;
             }
         });
@@ -110,8 +112,8 @@ mod tests {
     async fn a_wait_ends_with_the_next_completion() {
         let completions = Completions::new(Clock::start());
         let sender = completions.clone();
-        let thread = std::thread::spawn(move || sender.push(Ended::of(OpId(7), Ok(()))));
-        assert_eq!(completions.next().await[0].op, OpId(7));
+        let thread = std::thread::spawn(move || sender.push(ended(7, Ok(()))));
+        assert_eq!(completions.next().await[0].event, ended(7, Ok(())));
         thread.join().unwrap();
     }
 }

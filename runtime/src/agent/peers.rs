@@ -30,7 +30,7 @@ use tierfeed_prefetcher::{
         Access, Answer, AskId, Asked, Client, ClientSettings, Event, Held, LinkFigures, Outcome,
         Read, Server, ServerSettings,
     },
-    plane::{DataPlane, Ended},
+    plane::DataPlane,
 };
 use tierfeed_workload_analyzer::job::Network as JobNetwork;
 use tokio::sync::Notify;
@@ -352,7 +352,9 @@ impl Peers {
     fn read(&mut self, op: OpId, sample: SampleId, from: NodeId, target: Target) {
         let Some(peer) = self.nodes.get(&from).filter(|peer| peer.standing != Standing::Gone)
         else {
-            return self.completions.push(Ended::of(op, Err(Fault::Vanished)));
+            return self
+                .completions
+                .push(SessionEvent::Completed { op, outcome: Err(Fault::Vanished) });
         };
         let len = target.len();
         let (record, completions) = (Arc::clone(&peer.record), self.completions.clone());
@@ -377,7 +379,7 @@ impl Peers {
                     Err(Fault::Io)
                 }
             };
-            completions.push(Ended::of(op, outcome));
+            completions.push(SessionEvent::Completed { op, outcome });
         };
         self.client.read(from, 0, Read::new(sample, target, patience, ended));
         self.has_reads = true;
@@ -524,7 +526,9 @@ impl Agent {
     ) {
         match (&mut self.peers, target) {
             (Some(peers), Some(target)) => peers.read(op, sample, from, target),
-            _ => self.completions.push(Ended::of(op, Err(Fault::Vanished))),
+            _ => {
+                self.completions.push(SessionEvent::Completed { op, outcome: Err(Fault::Vanished) })
+            }
         }
     }
 

@@ -193,8 +193,9 @@ impl Process {
         let batch =
             |id: BatchId| json!({"epoch": id.epoch.0, "step": id.step.0, "rank": id.rank.0});
         match event.kind {
-            EventKind::Moved { from, to, sample, len, fault: error } => json!({
+            EventKind::Moved { from, to, sample, samples, len, fault: error } => json!({
                 "sample": sample.0,
+                "samples": samples,
                 "bytes": len.0,
                 "from": self.end(from),
                 "to": self.end(to),

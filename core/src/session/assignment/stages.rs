@@ -23,7 +23,7 @@ use super::{
 use serde::Serialize;
 
 use crate::{
-    session::Operation,
+    session::{Operation, Promotion},
     throughput::Throughput,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -52,7 +52,7 @@ impl Rates {
             Operation::Fetch { to, .. } => (&mut self.cold, to.len),
             Operation::Prefetch { len, .. } => (&mut self.cold, *len),
             Operation::Receive { to, .. } => (&mut self.remote, to.len),
-            Operation::Promote { to, .. } => (&mut self.local, to.len),
+            Operation::Promote { parts } => (&mut self.local, Promotion::bytes(parts)),
             Operation::Transform { from, .. } => (&mut self.transforms, from.len),
             _ => return,
         };

@@ -71,6 +71,12 @@ impl StagedBatch {
         Some(Slot { rank: self.batch.id.rank, offset, len })
     }
 
+    /// The entry whose bytes arrive in a slot.
+    pub(in crate::session) fn index_at(&self, slot: Slot) -> Option<usize> {
+        let entries = &self.batch.entries;
+        entries.iter().position(|entry| self.slot_of(entry) == slot)
+    }
+
     /// Whether it is to be handed over and was not yet.
     pub(in crate::session) fn is_awaited(&self) -> bool {
         matches!(self.claim, Claim::Unclaimed | Claim::Requested(_))

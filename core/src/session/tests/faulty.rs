@@ -180,7 +180,8 @@ fn a_chunk_whose_memory_breaks_is_given_back_with_all_that_lies_in_it() {
     }
     let at = world.plane.running.iter().position(is_promotion).unwrap();
     let (op, promotion) = world.plane.running.swap_remove(at);
-    let Operation::Promote { sample, from, .. } = promotion else { unreachable!() };
+    let Operation::Promote { parts } = promotion else { unreachable!() };
+    let Promotion { sample, from, .. } = parts[0].clone();
     let chunk = from.pieces[0].chunk;
     let fault = Fault::Poisoned(from.tier, chunk);
     world.tell(Event::Completed { op, outcome: Err(fault) });

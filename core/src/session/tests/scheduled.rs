@@ -37,7 +37,8 @@ fn given_out(world: &mut Play) -> Vec<Operation> {
 
 fn rank_of(operation: &Operation) -> Option<Rank> {
     match operation {
-        Operation::Fetch { to, .. } | Operation::Promote { to, .. } => Some(to.rank),
+        Operation::Fetch { to, .. } => Some(to.rank),
+        Operation::Promote { parts } => Some(parts[0].to.rank),
         _ => None,
     }
 }

@@ -24,7 +24,7 @@ fn event(at: u64, lasted: u64, kind: EventKind) -> Event {
 }
 
 fn moved(from: Endpoint, to: Endpoint) -> EventKind {
-    EventKind::Moved { from, to, sample: SampleId(5), len: Bytes(9), fault: None }
+    EventKind::Moved { from, to, sample: SampleId(5), samples: 1, len: Bytes(9), fault: None }
 }
 
 fn written(events: Vec<Event>) -> Value {
@@ -49,6 +49,7 @@ fn an_event_says_what_it_was_on_the_clock_of_the_profiler() {
         from: Endpoint::Cold,
         to: Endpoint::Staging,
         sample: SampleId(5),
+        samples: 1,
         len: Bytes(9),
         fault: Some(Fault::Io),
     };

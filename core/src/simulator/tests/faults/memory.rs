@@ -7,7 +7,7 @@ use crate::{
     batch::{Batch, Entry, InPlace},
     id::{ChunkId, ConnectionId, LeaseId, Rank, SampleId, TierId},
     latency_quantiles::Draws,
-    session::{Fault, Operation, Origin, Place, Slot},
+    session::{Fault, Operation, Origin, Place, Promotion, Slot},
     space::Piece,
     units::Bytes,
 };
@@ -127,13 +127,15 @@ impl NodeMemory {
                 );
                 Ok(outcome)
             }
-            Operation::Promote { sample, from, to, .. } => {
-                let read = self.read(from, *sample, operation)?;
-                let outcome = outcome.and(read);
-                self.stage(
-                    *to,
-                    if outcome.is_ok() { Content::Sample(*sample) } else { Content::Garbage },
-                );
+            Operation::Promote { parts } => {
+                let mut outcome = outcome;
+                for Promotion { sample, from, .. } in parts {
+                    outcome = outcome.and(self.read(from, *sample, operation)?);
+                }
+                for Promotion { sample, to, .. } in parts {
+                    let done = outcome.map_or(Content::Garbage, |()| Content::Sample(*sample));
+                    self.stage(*to, done);
+                }
                 Ok(outcome)
             }
             Operation::Prefetch { sample, to, .. } => {
