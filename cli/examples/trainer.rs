@@ -33,14 +33,9 @@ use tierfeed_core::{
     session::{Tally, Wait},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_dataset::{
-    Index,
-    read::FileSource,
-    source::Location,
-};
+use tierfeed_dataset::{Index, read::FileSource, source::Location};
 use tierfeed_handoff::{
-    Client, ConnectError, Explained, Hello, LeasedBatch, NextError, Reply, Role,
-    monotonic_now,
+    Client, ConnectError, Explained, Hello, LeasedBatch, NextError, Reply, Role, monotonic_now,
 };
 use tierfeed_workload_analyzer::Job;
 

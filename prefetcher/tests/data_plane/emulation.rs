@@ -7,7 +7,7 @@ use std::{
 
 use tierfeed_core::{
     id::SampleId,
-    session::{Held, Operation, Origin, Retention},
+    session::{Operation, Origin, Retention},
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -15,7 +15,7 @@ use tierfeed_dataset::read::ThrottledSource;
 
 use crate::{
     faulty_source::{FaultySource, content},
-    rig::{CXL, Rig, four_tiers, place, slot},
+    rig::{CXL, Rig, four_tiers, place, promote, slot},
 };
 
 const LEN: u64 = 100_032;

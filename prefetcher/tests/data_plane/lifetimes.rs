@@ -5,14 +5,14 @@ use std::{fs, num::NonZeroUsize, path::Path, sync::Arc};
 use proptest::prelude::*;
 use tierfeed_core::{
     id::{ChunkId, Rank, SampleId, TierId},
-    session::{Fault, Held, Memory, Operation, Origin, Retention, Slot},
+    session::{Fault, Memory, Operation, Origin, Retention, Slot},
     units::Bytes,
 };
 use tierfeed_prefetcher::tier::Medium;
 
 use crate::{
     faulty_source::{FaultySource, content},
-    rig::{ARENA, CHUNK, MAIN, RANK, Rig, SCRATCH, STORAGE, four_tiers, place, slot},
+    rig::{ARENA, CHUNK, MAIN, RANK, Rig, SCRATCH, STORAGE, four_tiers, place, promote, slot},
 };
 
 const LEN: u64 = 65_536;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tierfeed_core::{
     id::SampleId,
-    session::{Held, Operation, Origin},
+    session::{Held, Operation, Origin, Promotion},
     units::Bytes,
 };
 use tierfeed_dataset::read::{ReadError, Source};
