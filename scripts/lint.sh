@@ -54,10 +54,9 @@ check 'lines of crates and functions' python3 scripts/lines.py >/dev/null
 check 'limits' .venv/bin/python scripts/lint/limits.py
 check 'links' .venv/bin/python scripts/lint/links.py
 check 'specification' .venv/bin/python scripts/lint/specification.py
-export RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links'
+check 'documentation' env RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' \
+  cargo doc --quiet --workspace --no-deps --document-private-items
 for manifest in Cargo.toml benchmarks/Cargo.toml; do
-  check "documentation of $manifest" \
-    cargo doc --quiet --manifest-path "$manifest" --workspace --no-deps --document-private-items
   check "licences and sources of $manifest" \
     cargo deny --log-level error --manifest-path "$manifest" check licenses bans sources
 done
