@@ -89,7 +89,7 @@ fn main() -> anyhow::Result<()> {
                 transform: None,
                 seed: 0,
             };
-            Alone::Bucket(Reader::new(variable("TIERFEED_EXE")?.into(), task))
+            Alone::Bucket(Box::new(Reader::new(variable("TIERFEED_EXE")?.into(), task)))
         }
     };
     let files = Files { index, folder: env::var_os("TRAINER_COPY").map(PathBuf::from) };
@@ -163,7 +163,7 @@ impl Files {
 /// Reads the dataset when the agent is gone, as the Python client does.
 enum Alone {
     Files(FileSource),
-    Bucket(Reader),
+    Bucket(Box<Reader>),
 }
 
 impl Alone {

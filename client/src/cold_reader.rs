@@ -52,7 +52,7 @@ pub struct ColdReader {
 #[derive(Debug)]
 enum Source {
     Files(FileSource),
-    Children(Children),
+    Children(Box<Children>),
 }
 
 /// Processes that read, as many as there are callers at a time; those that no caller uses are kept for the next.
@@ -158,7 +158,7 @@ impl ColdReader {
                 transform: transform.cloned(),
                 seed: briefing.order.seed,
             };
-            Source::Children(Children { exe, task, idle: Mutex::default() })
+            Source::Children(Box::new(Children { exe, task, idle: Mutex::default() }))
         };
         let throttle = emulation.map(|emulation| {
             let bandwidth = BytesPerSecond(emulation.bytes_per_s);

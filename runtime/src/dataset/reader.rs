@@ -97,7 +97,7 @@ struct Samples {
 
 enum Source {
     Files(FileSource),
-    Objects(ObjectSource),
+    Objects(Box<ObjectSource>),
 }
 
 struct RowsOf {
@@ -118,7 +118,7 @@ impl Samples {
             Source::Files(FileSource::new(Arc::clone(&index), OPEN_FILES_MAX))
         } else {
             let address = Address { url: place, access: task.bucket.unwrap_or_default() };
-            Source::Objects(objects(&address, &index)?)
+            Source::Objects(Box::new(objects(&address, &index)?))
         };
         let rows = task.transform.map(|pipeline| RowsOf::start(&pipeline, task.seed, worker));
         Ok(Self { index, source, rows })
