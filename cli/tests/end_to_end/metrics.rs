@@ -196,7 +196,11 @@ fn assert_trace(trace: &Value, figures: &Figures) {
     };
     assert_eq!(trace["tierfeedDroppedEvents"], 0);
     near(count("X", "read"), sum(figures, "tierfeed_misses_total", ""));
-    near(count("X", "promote"), sum(figures, "tierfeed_promotions_total", ""));
+    let promoted = events
+        .iter()
+        .filter(|event| event["name"].as_str().is_some_and(|it| it.starts_with("promote")));
+    let promoted = promoted.map(|event| event["args"]["samples"].as_f64().unwrap()).sum();
+    near(promoted, sum(figures, "tierfeed_promotions_total", ""));
     near(count("X", "demote"), sum(figures, "tierfeed_demotions_total", ""));
     // Each batch was staged once, and held once.
     near(count("b", "batch"), 2.0 * sum(figures, "tierfeed_batches_total", ""));
