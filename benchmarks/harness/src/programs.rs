@@ -1,15 +1,8 @@
 //! The programs that an experiment starts.
 
-use std::{
-    env,
-    ffi::OsStr,
-    fs, io,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::{env, path::PathBuf};
 
-use anyhow::{Context, anyhow, ensure};
-use serde::de::DeserializeOwned;
+use anyhow::{Context, anyhow};
 
 use crate::failure::Failure;
 
@@ -28,44 +21,6 @@ impl Programs {
     /// [`Failure::Input`] if `tierfeed` was not built.
     pub fn find() -> Result<Self, Failure> {
         Ok(Self { tierfeed: beside("tierfeed")?, own: own()? })
-    }
-
-    /// The prediction of `tierfeed plan --simulate` for a job.
-    ///
-    /// # Errors
-    ///
-    /// If it fails, or prints another document.
-    pub fn predict<P: DeserializeOwned>(&self, job: &Path) -> anyhow::Result<P> {
-        let mut plan = Command::new(&self.tierfeed);
-        plan.arg("plan").arg(job).args(["--simulate", "--json"]).stderr(Stdio::inherit());
-        let output = plan.output().with_context(|| self.tierfeed.display().to_string())?;
-        ensure!(output.status.success(), "`tierfeed plan` failed ({})", output.status);
-        serde_json::from_slice(&output.stdout)
-            .context("`tierfeed plan` printed another document than expected")
-    }
-
-    /// Runs a job whose ranks are one `tierfeed-bench reader` with these options, and returns the report of
-    /// the run. `tierfeed` is the command that starts the product, as in a control group.
-    ///
-    /// # Errors
-    ///
-    /// If the run fails, or leaves no report.
-    pub fn run_reader<R: DeserializeOwned>(
-        &self,
-        mut tierfeed: Command,
-        run_dir: &Path,
-        job: &Path,
-        options: &[&OsStr],
-    ) -> anyhow::Result<R> {
-        tierfeed.args(["run", "--launch", "once", "--run-dir"]).arg(run_dir).arg(job);
-        tierfeed.arg("--").arg(&self.own).arg("reader").args(options);
-        let program = tierfeed.get_program().display().to_string();
-        let status = tierfeed.stdout(io::stderr()).status().context(program)?;
-        let place = run_dir.display();
-        ensure!(status.success(), "the run in {place} failed ({status}); its messages are above");
-        let path = run_dir.join("report.json");
-        let report = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        serde_json::from_str(&report).context("report.json has another form than expected")
     }
 }
 
