@@ -2,7 +2,7 @@
 //!
 //! It decides nothing. A command goes to the threads of its kind (copies of one tier, new memory) or, if
 //! it reads the cold store, to a [`Fetcher`]. Each is answered exactly once: with its outcome, or with
-//! [`Fault::Io`] if its thread panicked, its queue was full or the plane stopped.
+//! [`tierfeed_core::session::Fault::Io`] if its thread panicked, its queue was full or the plane stopped.
 //!
 //! Invariants:
 //!

@@ -1,7 +1,7 @@
-"""Compares the versions of the lock files of the product and of `benchmarks/`, which share a target folder.
+"""Compares the lock files of the product and of `benchmarks/`, which share a target folder.
 
-A crate that both have in compatible versions must have the same one, or it would be compiled twice, and what
-is measured would not be what is shipped.
+A crate that both have in compatible versions must have the same one, or it would be compiled twice, and
+what is measured would not be what is shipped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def main() -> int:
     product, benchmarks = versions(PRODUCT), versions(BENCHMARKS)
     wrong = [
         f"{BENCHMARKS}: {name} {version}, but {product[name, part]} in {PRODUCT}: "
-        f"cargo update --manifest-path benchmarks/Cargo.toml --precise {product[name, part]} {name}@{version}"
+        f"cargo update --manifest-path benchmarks/Cargo.toml "
+        f"--precise {product[name, part]} {name}@{version}"
         for (name, part), version in benchmarks.items()
         if product.get((name, part), version) != version
     ]

@@ -204,16 +204,13 @@ impl Turns<'_> {
         let start = now();
         plane.run(count, |number| {
             let (id, origin) = (SampleId(number), place(from, sample, number));
-            match to {
-                Some(to) => {
-                    let to = place(to, sample, number);
-                    Operation::Demote { sample: id, from: Origin::Tier(origin), len: sample, to }
-                }
-                None => {
-                    let (to, held) = (slot(sample, number), Held::Retained);
-                    let part = Promotion { sample: id, from: origin, to, held };
-                    Operation::Promote { parts: vec![part] }
-                }
+            if let Some(to) = to {
+                let to = place(to, sample, number);
+                Operation::Demote { sample: id, from: Origin::Tier(origin), len: sample, to }
+            } else {
+                let (to, held) = (slot(sample, number), Held::Retained);
+                let part = Promotion { sample: id, from: origin, to, held };
+                Operation::Promote { parts: vec![part] }
             }
         })?;
         Ok(rate(count * sample.0, start))
