@@ -527,8 +527,8 @@ impl Agent {
         match (&mut self.peers, target) {
             (Some(peers), Some(target)) => peers.read(op, sample, from, target),
             _ => {
-                self.completions
-                    .push(SessionEvent::Completed { op, outcome: Err(Fault::Vanished) });
+                let outcome = Err(Fault::Vanished);
+                self.completions.push(SessionEvent::Completed { op, outcome });
             }
         }
     }
