@@ -129,9 +129,7 @@ impl<'bench> Stream<'bench> {
 pub(super) fn random_blocks(count: usize, len: usize, random: &mut Rng) -> VecDeque<AlignedBuffer> {
     let block = |_| {
         let mut block = AlignedBuffer::zeroed(len);
-        for word in block.as_mut_slice().chunks_exact_mut(size_of::<u64>()) {
-            word.copy_from_slice(&random.u64(..).to_ne_bytes());
-        }
+        random.fill(block.as_mut_slice());
         block
     };
     (0..count).map(block).collect()
