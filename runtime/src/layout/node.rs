@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::sys::statfs::statfs;
+use nix::sys::statfs::{FsType, TMPFS_MAGIC, statfs};
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
 use tierfeed_numa_memory::capacity::{kept_free, kept_of_group};
 use tierfeed_prefetcher::budget::{Free, Pool};
@@ -47,8 +47,17 @@ pub struct Disk {
     pub device: u64,
     /// Its name in `/proc/mounts`.
     pub file_system: String,
+    pub is_ram_disk: bool,
     pub free: Bytes,
 }
+
+/// `tmpfs` and `ramfs` as `statfs(2)` tells them. In the table of mounts the first memory of a booting host,
+/// which may stay its root, has a name of its own.
+///
+/// # Source
+///
+/// `include/uapi/linux/magic.h` of Linux.
+const RAM_DISKS: [FsType; 2] = [TMPFS_MAGIC, FsType(0x8584_58f6)];
 
 impl Disk {
     /// Reads the file system of a directory, or of its parent if the directory does not exist yet.
@@ -68,12 +77,9 @@ impl Disk {
             path: path.to_owned(),
             device,
             file_system: file_system_of(mount::holding(mounts, &real)),
+            is_ram_disk: RAM_DISKS.contains(&status.filesystem_type()),
             free: Bytes(status.blocks_available().saturating_mul(block)),
         })
-    }
-
-    fn is_ram_disk(&self) -> bool {
-        ["tmpfs", "ramfs"].contains(&self.file_system.as_str())
     }
 }
 
@@ -150,7 +156,7 @@ impl Node {
         let most = available.cgroup.unwrap_or(Bytes(u64::MAX));
         host.pools.values_mut().for_each(|free| free.bytes = free.bytes.min(most));
         for disk in host.disks.clone() {
-            if !disk.is_ram_disk() {
+            if !disk.is_ram_disk {
                 let free = Free { bytes: disk.free, kept: Bytes(0) };
                 host.pools.insert(host.pool_of_disk(&disk), free);
             }
@@ -276,7 +282,7 @@ impl Node {
     /// Refuses a directory that is not on a RAM disk.
     pub(super) fn require_ram_disk(&self, path: &Path) -> Result<(), LayoutError> {
         let disk = self.disk(path)?;
-        if disk.is_ram_disk() {
+        if disk.is_ram_disk {
             return Ok(());
         }
         Err(LayoutError::NotARamDisk { path: disk.path, file_system: disk.file_system })
@@ -294,7 +300,7 @@ impl Node {
         let (Ok(disk), Ok(other)) = (self.disk(tier), self.disk(other)) else { return false };
         let is_same = disk.device == other.device
             || whole_disk(disk.device).is_some_and(|it| Some(it) == whole_disk(other.device));
-        is_same && !disk.is_ram_disk()
+        is_same && !disk.is_ram_disk
     }
 
     pub(crate) fn memory_nodes(&self) -> &MemoryNodes {
@@ -357,7 +363,7 @@ impl Node {
 
     /// File systems are numbered by their first directory; RAM disks take host memory.
     fn pool_of_disk(&self, disk: &Disk) -> Pool {
-        if disk.is_ram_disk() {
+        if disk.is_ram_disk {
             return MEMORY;
         }
         let first = self.disks.iter().position(|other| other.device == disk.device);
@@ -389,4 +395,17 @@ fn whole_disk(device: u64) -> Option<PathBuf> {
 /// The pool of what is free on a NUMA node alone.
 pub(crate) fn pool_of_numa(numa: NumaNode) -> Pool {
     Pool(1 + numa.0.min(FIRST_DISK - 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ram_disk_is_one_by_whatever_name_it_is_mounted() {
+        let shared_memory = Path::new("/dev/shm");
+        let disk = Disk::read(shared_memory, &[]).unwrap();
+        assert!(disk.is_ram_disk, "{disk:?}");
+        assert!(!Disk::read(Path::new("/proc"), &[]).unwrap().is_ram_disk);
+    }
 }

@@ -9,7 +9,10 @@ use tierfeed_core::{id::NumaNode, units::Bytes};
 use tierfeed_resource_gatherer::{
     Available, Report,
     available::NodeFree,
-    inventory::{CgroupMemory, mount::holding},
+    inventory::{
+        CgroupMemory,
+        mount::{Medium, holding},
+    },
 };
 use tierfeed_workload_analyzer::Job;
 
@@ -81,6 +84,7 @@ fn disk(report: &Report, kind: &'static str, path: &Path) -> Result<Disk, Report
         path: path.to_owned(),
         device: mounts.iter().position(|it| Some(it) == mount).map_or(u64::MAX, |at| at as u64),
         file_system: file_system_of(mount),
+        is_ram_disk: mount.is_some_and(|it| it.medium == Medium::Memory),
         free: Bytes(free?),
     })
 }

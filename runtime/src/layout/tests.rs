@@ -65,6 +65,7 @@ fn host_for(nodes: Vec<NumaInventory>, tiers: &str) -> Node {
         path: path.into(),
         device,
         file_system: file_system.to_owned(),
+        is_ram_disk: file_system == "tmpfs",
         free: Bytes(gib * GIB),
     };
     Node::new(
