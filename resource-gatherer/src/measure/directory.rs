@@ -41,7 +41,7 @@ use self::{
     watchdog::Failure,
 };
 pub use super::direct_file::PlaceError;
-use super::{direct_file::DirectFile, limits::Limits};
+use super::{direct_file::DirectFile, limits::Limits, memory::ALLOCATABLE_MIN};
 use crate::{
     available::DiskSpace,
     figures::{self, Access, Figures, Storage},
@@ -89,6 +89,8 @@ pub struct Findings {
 pub enum DirectoryError {
     #[error("{0} are free, at least {least} are needed", least = Bytes(4 * FILE_MIN.0))]
     TooFull(Bytes),
+    #[error("{0} of memory can be taken, at least {ALLOCATABLE_MIN} are needed")]
+    LittleMemory(Bytes),
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error(
@@ -179,7 +181,7 @@ impl Site {
         let engine = engine(medium, access, &mut remarks);
         let is_whole = request.extent == Extent::Whole;
         let buffers = if is_whole { BUFFER_COUNT } else { READS_BUFFER_COUNT };
-        let mut bench = Bench::new(file, (engine, buffers), limits.cell, request.abort.clone());
+        let mut bench = Bench::new(file, (engine, buffers), limits.cell, request.abort.clone())?;
         let sequential_write = bench.fill_file(len)?;
         if let Some(placed) = placed {
             bench.file.verify(placed, Bytes(bench.len))?;
@@ -243,16 +245,17 @@ fn engine(medium: Medium, access: Access, remarks: &mut Vec<String>) -> Engine {
     }
 }
 
-/// The length of the file, by invariant 1.
+/// The length of the file, by invariant 1, where memory has room for the buffers.
 fn file_len(
     free: Bytes,
     (medium, locality): (Medium, Locality),
     limits: &Limits,
 ) -> Result<Bytes, DirectoryError> {
-    let free = match medium {
-        Medium::Memory => free.min(capacity::allocatable_bytes(Path::new("/"), locality)?),
-        _ => free,
-    };
+    let memory = capacity::allocatable_bytes(Path::new("/"), locality)?;
+    if memory < ALLOCATABLE_MIN {
+        return Err(DirectoryError::LittleMemory(memory));
+    }
+    let free = if medium == Medium::Memory { free.min(memory) } else { free };
     let allowed = Bytes(free.0 / 4);
     if allowed < FILE_MIN {
         return Err(DirectoryError::TooFull(free));

@@ -114,7 +114,7 @@ pub enum MemoryError {
     Chain(#[from] ChainError),
 }
 
-const ALLOCATABLE_MIN: Bytes = Bytes::mib(256);
+pub(super) const ALLOCATABLE_MIN: Bytes = Bytes::mib(256);
 
 /// Buffers of equal length that may exist at once.
 const BUFFER_COUNT: u64 = 4;

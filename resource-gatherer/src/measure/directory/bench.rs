@@ -49,11 +49,11 @@ impl Bench {
         (engine, buffers): (Engine, usize),
         time: Nanoseconds,
         abort: Abort,
-    ) -> Self {
+    ) -> Result<Self, DirectoryError> {
         // The same in every run, so that two probes read the same blocks.
         let mut random = Rng::with_seed(1);
-        let buffers = random_blocks(buffers, BLOCK, &mut random);
-        Self { file, engine, len: 0, time, buffers, random, abort }
+        let buffers = random_blocks(buffers, BLOCK, &mut random, &abort)?;
+        Ok(Self { file, engine, len: 0, time, buffers, random, abort })
     }
 
     /// Writes the file once, block by block, until it has `len` or the time is over; at least [`FILE_MIN`].
@@ -121,7 +121,7 @@ impl Bench {
         let depth = u32::try_from(count).unwrap_or(u32::MAX).clamp(1, SEQUENTIAL_DEPTH);
         let job = Job { kind: Kind::Read, block: BLOCK, depth };
         // Written once, so that no page is missing when the chunk arrives.
-        let mut chunk = random_blocks(count, BLOCK, &mut self.random);
+        let mut chunk = random_blocks(count, BLOCK, &mut self.random, &self.abort)?;
         let mut stream = Stream::new(job, self.engine, file, &mut chunk, &self.abort)?;
         let mut samples = Samples::new(rule(self.time), Occupation::Waits);
         let mut chunk_start = 0;
@@ -148,7 +148,7 @@ impl Bench {
     ) -> Result<Option<RandomRate>, DirectoryError> {
         let job = Job { kind: Kind::Read, block: RANDOM_BLOCK, depth };
         let Self { file, engine, len, time, random, abort, .. } = self;
-        let mut blocks = random_blocks(depth as usize, RANDOM_BLOCK, random);
+        let mut blocks = random_blocks(depth as usize, RANDOM_BLOCK, random, abort)?;
         let mut stream = Stream::new(job, *engine, file, &mut blocks, abort)?;
         file.forget_cache()?;
         let window = LapEnd::Time(Nanoseconds((time.0 / 20).clamp(1, WINDOW_MAX.0)));

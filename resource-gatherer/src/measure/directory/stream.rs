@@ -125,12 +125,20 @@ impl<'bench> Stream<'bench> {
     }
 }
 
-/// Blocks of random bytes, which do not compress.
-pub(super) fn random_blocks(count: usize, len: usize, random: &mut Rng) -> VecDeque<AlignedBuffer> {
+/// Blocks of random bytes, which do not compress; alike until they are stamped.
+pub(super) fn random_blocks(
+    count: usize,
+    len: usize,
+    random: &mut Rng,
+    abort: &Abort,
+) -> Result<VecDeque<AlignedBuffer>, DirectoryError> {
+    let mut bytes = vec![0; len];
+    random.fill(&mut bytes);
     let block = |_| {
+        abort.check()?;
         let mut block = AlignedBuffer::zeroed(len);
-        random.fill(block.as_mut_slice());
-        block
+        block.as_mut_slice().copy_from_slice(&bytes);
+        Ok(block)
     };
     (0..count).map(block).collect()
 }

@@ -3,7 +3,7 @@ use std::{collections::BTreeSet, os::unix::fs::FileExt as _};
 use tierfeed_file_io::AlignedBuffer;
 
 use super::{
-    stream::{RANDOM_BLOCK, random_offset},
+    stream::{RANDOM_BLOCK, random_blocks, random_offset},
     *,
 };
 use crate::measure::limits::Budget;
@@ -16,7 +16,7 @@ fn limits(file: Bytes) -> Limits {
 
 fn bench(directory: &tempfile::TempDir, time: Nanoseconds) -> Bench {
     let file = DirectFile::create_in(directory.path()).unwrap();
-    Bench::new(file, (Engine::best(), BUFFER_COUNT), time, Abort::default())
+    Bench::new(file, (Engine::best(), BUFFER_COUNT), time, Abort::default()).unwrap()
 }
 
 fn site(path: &Path, medium: Medium) -> Site {
@@ -156,6 +156,14 @@ fn a_directory_that_takes_too_long_is_given_up_and_its_job_told_to_end() {
     let error = outcome.unwrap_err();
     assert!(error.to_string().contains("no answer within 1 ns"), "{error}");
     assert!(matches!(request.abort.check(), Err(DirectoryError::Aborted)));
+}
+
+#[test]
+fn a_measurement_that_was_given_up_takes_no_more_memory() {
+    let abort = Abort::default();
+    abort.abort();
+    let found = random_blocks(usize::MAX, BLOCK, &mut fastrand::Rng::with_seed(1), &abort);
+    assert!(matches!(found, Err(DirectoryError::Aborted)));
 }
 
 #[test]
