@@ -40,7 +40,7 @@ pub enum EventKind {
     Moved {
         from: Endpoint,
         to: Endpoint,
-        /// The first.
+        /// The first of a list.
         sample: SampleId,
         samples: u32,
         /// Of all.

@@ -28,7 +28,7 @@ pub(super) struct Arrival {
 /// before anything else is planned that might use their places.
 #[derive(Debug)]
 pub(super) struct Gathered {
-    /// The first.
+    /// That of the first part.
     entry: EntryRef,
     parts: Vec<Promotion>,
     bytes: Bytes,

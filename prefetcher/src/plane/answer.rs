@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tierfeed_core::{
     id::{OpId, SampleId},
-    session::{Event, Fault},
+    session::{Event, Fault, Promotion},
     units::Nanoseconds,
 };
 
@@ -45,7 +45,11 @@ impl Answer {
 
     /// A failure is kept with the sample that it concerns.
     pub(crate) fn give(self, sample: Option<SampleId>, outcome: Result<(), Cause>) {
-        self.end(|op, state| Event::Completed { op, outcome: noted(op, sample, outcome, state) });
+        let fault = outcome.as_ref().err().map(Cause::fault);
+        self.end(fault, |op, state| {
+            let outcome = noted(op, sample, outcome, state);
+            Event::Completed { op, outcome }
+        });
     }
 
     /// As [`Self::give`], with the time for which a processor worked at the operation.
@@ -55,35 +59,33 @@ impl Answer {
         outcome: Result<(), Cause>,
         took: Nanoseconds,
     ) {
-        self.end(|op, state| {
+        let fault = outcome.as_ref().err().map(Cause::fault);
+        self.end(fault, |op, state| {
             let outcome = noted(op, Some(sample), outcome, state);
             Event::Transformed { op, outcome, took }
         });
     }
 
-    /// Of a list, with the parts that failed.
-    pub(crate) fn give_parts(self, failed: Vec<(usize, SampleId, Cause)>) {
+    /// Of a list, with the parts that failed, which are counted apart.
+    pub(crate) fn give_parts(mut self, failed: Vec<(usize, &Promotion, Cause)>) {
         if failed.is_empty() {
             return self.give(None, Ok(()));
         }
-        self.end(|op, state| {
-            let fault = |(part, sample, cause)| {
-                (part, state.note(Failure { op, sample: Some(sample), cause }))
+        for (_, part, cause) in &failed {
+            let of_part = self.summary.as_mut().and_then(|summary| summary.take_part(part));
+            self.state().count(of_part, self.begun, Some(cause.fault()));
+        }
+        self.end(None, |op, state| {
+            let fault = |(index, part, cause): (usize, &Promotion, Cause)| {
+                (index, state.note(Failure { op, sample: Some(part.sample), cause }))
             };
             Event::PartsFailed { op, parts: failed.into_iter().map(fault).collect() }
         });
     }
 
-    fn end(mut self, event: impl FnOnce(OpId, &PlaneState) -> Event) {
+    fn end(mut self, fault: Option<Fault>, event: impl FnOnce(OpId, &PlaneState) -> Event) {
         if let Some(state) = self.state.take() {
             let event = event(self.op, &state);
-            let fault = match &event {
-                Event::Completed { outcome, .. } | Event::Transformed { outcome, .. } => {
-                    outcome.err()
-                }
-                Event::PartsFailed { parts, .. } => parts.first().map(|(_, fault)| *fault),
-                _ => None,
-            };
             state.count(self.summary, self.begun, fault);
             state.answer(event);
         }

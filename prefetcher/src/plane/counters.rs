@@ -181,7 +181,7 @@ impl MoveCounters {
             sum.fetch_add(value, Ordering::Relaxed);
         };
         if let Some(fault) = fault {
-            add(&counter.failed[slot_of(fault)], 1);
+            add(&counter.failed[slot_of(fault)], samples.into());
             return;
         }
         add(&counter.operations, samples.into());

@@ -151,7 +151,7 @@ impl PlaneState {
             match self.promote_blocking(part) {
                 Ok(()) if part.held == Held::Retained => self.drop_pages(part.sample),
                 Ok(()) => {}
-                Err(error) => failed.push((index, part.sample, Cause::from(error))),
+                Err(error) => failed.push((index, part, Cause::from(error))),
             }
         }
         self.pace.wait_until_blocking(deadline.unwrap_or_default());
@@ -166,7 +166,8 @@ impl PlaneState {
         len: Bytes,
         to: &Place,
     ) {
-        let outcome = self.retain_blocking(sample, from, len, to);
+        let ends = self.staging(from).and_then(|from| Ok((from, self.cached(to)?)));
+        let outcome = ends.and_then(|(from, to)| self.copy_blocking(sample, &from, &to, len));
         if outcome.is_ok() {
             self.drop_pages(sample);
         }
@@ -190,20 +191,7 @@ impl PlaneState {
         &self,
         Promotion { sample, from, to, .. }: &Promotion,
     ) -> Result<(), CopyError> {
-        let from = self.cached(from)?;
-        let to_staging = CopySide { tier: None, segments: vec![self.staged(*to)?] };
-        self.copy_unpaced(*sample, &from, &to_staging, to.len)
-    }
-
-    fn retain_blocking(
-        &self,
-        sample: SampleId,
-        from: Slot,
-        len: Bytes,
-        to: &Place,
-    ) -> Result<(), CopyError> {
-        let from = CopySide { tier: None, segments: vec![self.staged(from)?] };
-        self.copy_blocking(sample, &from, &self.cached(to)?, len)
+        self.copy_unpaced(*sample, &self.cached(from)?, &self.staging(*to)?, to.len)
     }
 
     fn copy_blocking(
@@ -244,6 +232,10 @@ impl PlaneState {
             (Some(Medium::Memory), Verify::Shared) => Check::Nothing,
             _ => Check::Bytes,
         }
+    }
+
+    fn staging(&self, slot: Slot) -> Result<CopySide<'_>, CopyError> {
+        Ok(CopySide { tier: None, segments: vec![self.staged(slot)?] })
     }
 
     fn staged(&self, slot: Slot) -> Result<Segment, CopyError> {

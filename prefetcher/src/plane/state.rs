@@ -200,6 +200,8 @@ impl PlaneState {
     pub(crate) fn count(&self, summary: Option<Summary>, begun: Nanoseconds, fault: Option<Fault>) {
         let lasted = Nanoseconds(self.pace.now().0.saturating_sub(begun.0));
         match summary {
+            // All parts of a list failed.
+            Some(Summary::Move { samples: 0, .. }) => return,
             Some(Summary::Move { from, to, samples, len, .. }) => {
                 self.move_counters.count((from, to), samples, len, lasted, fault);
             }

@@ -82,6 +82,17 @@ impl Summary {
         })
     }
 
+    /// Takes a part out of a list; `None` if this is no list.
+    pub(crate) fn take_part(&mut self, part: &Promotion) -> Option<Self> {
+        let whole = *self;
+        let (Self::Move { samples, len, .. }, Self::Move { from, to, .. }) = (self, whole) else {
+            return None;
+        };
+        *samples = samples.saturating_sub(1);
+        len.0 = len.0.saturating_sub(part.to.len.0);
+        Some(Self::Move { from, to, sample: part.sample, samples: 1, len: part.to.len })
+    }
+
     pub(crate) fn event(self, fault: Option<Fault>) -> EventKind {
         match self {
             Self::Move { from, to, sample, samples, len } => {

@@ -10,12 +10,13 @@ use std::{
 
 use tierfeed_core::{
     id::{Rank, SampleId},
-    session::{Fault, Operation, Origin, Slot},
+    session::{Fault, Held, Operation, Origin, Place, Promotion, Slot},
     tier::{Kind, Locality},
     units::Bytes,
 };
 use tierfeed_prefetcher::{
     plane::{Cause, DataPlane, FAILURES_KEPT, StartError},
+    recorder::Endpoint,
     tier::Backing,
 };
 
@@ -163,6 +164,31 @@ fn places_that_make_no_sense_are_faults() {
     let arena = rig.run(Operation::OpenArena { rank: RANK, len: ARENA });
     assert_eq!(arena, Err(Fault::Io), "it is there already");
     assert_eq!(rig.promote(7, &good, slot(0, LEN)), Ok(()), "and nothing was harmed");
+}
+
+#[test]
+fn parts_of_a_list_fail_apart_from_the_others() {
+    let root = tempfile::tempdir().unwrap();
+    let mut rig = ready(root.path(), 0);
+    let [first, last] = [0, LEN].map(|offset| place(MAIN, &[(0, offset, LEN)]));
+    rig.cache(1, LEN, &first);
+    rig.cache(2, LEN, &last);
+    let part = |sample, from: &Place, at: u64| Promotion {
+        sample: SampleId(sample),
+        from: from.clone(),
+        to: slot(at * LEN, LEN),
+        held: Held::Retained,
+    };
+    let missing = place(MAIN, &[(9, 0, LEN)]);
+    let parts = vec![part(1, &first, 0), part(3, &missing, 1), part(2, &last, 2)];
+    assert_eq!(rig.run(Operation::Promote { parts }), Err(Fault::Io));
+    for (sample, at) in [(1, 0), (2, 2)] {
+        assert_eq!(rig.staged(slot(at * LEN, LEN)), content(SampleId(sample), Bytes(LEN)));
+    }
+    let counters = rig.plane.counters();
+    let promoted = counters.moves.iter().find(|it| it.from == Endpoint::Tier(MAIN)).unwrap();
+    assert_eq!((promoted.operations, promoted.bytes), (2, Bytes(2 * LEN)));
+    assert_eq!(promoted.failed, [(Fault::Io, 1)]);
 }
 
 #[test]
