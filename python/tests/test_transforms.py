@@ -330,7 +330,7 @@ def test_an_agent_treats_a_broken_image_as_on_error_says(
 ) -> None:
     world = photographed(tmp_path, CROPPED, on_error=on_error)
     spoil(world, 9)
-    workers_before = set(workers_of(os.getpid()))
+    workers_before = set(own_workers())
     with node.node(world) as running:
         running.adopt(monkeypatch)
         loader = tierfeed.torch.TierLoader(tierfeed.connect())
@@ -340,7 +340,7 @@ def test_an_agent_treats_a_broken_image_as_on_error_says(
                 list(loader)
             assert (raised.value.sample, raised.value.reason) == (9, "untransformable")
             # The agent has said why: this process had no worker of its own try it.
-            assert set(workers_of(os.getpid())) <= workers_before
+            assert set(own_workers()) <= workers_before
             return
         with pytest.warns(RuntimeWarning, match="sample 9, .*jpg, is left out"):
             counts = [(len(tensor), len(labels)) for tensor, labels in loader]
@@ -449,7 +449,7 @@ def test_an_interrupt_ends_a_read_whose_worker_stands_still(tmp_path) -> None:
     world = photographed(tmp_path, CROPPED)
     feed = world.direct()
     should = [bytes(it) for it in feed.batch(0, 0)]
-    [worker] = workers_of(os.getpid())
+    [worker] = own_workers()
     os.kill(worker, signal.SIGSTOP)
     ticks = 0
 
@@ -469,24 +469,39 @@ def test_an_interrupt_ends_a_read_whose_worker_stands_still(tmp_path) -> None:
         signal.signal(signal.SIGALRM, before)
     assert ticks < 500, "ten seconds, of a worker's thirty"
     wait_for_end_of(worker)
-    assert workers_of(os.getpid()) == [], "the worker that stood still is gone"
+    assert own_workers() == [], "the worker that stood still is gone"
     assert [bytes(it) for it in feed.batch(0, 0)] == should
 
 
+def own_workers() -> list[int]:
+    """The transform workers of what this process has started to read."""
+    started = children_of(os.getpid())
+    readers = [it for it in started if command_of(it).split(b"\0")[1:2] == [b"read"]]
+    return [worker for reader in readers for worker in workers_of(reader)]
+
+
 def workers_of(process: int) -> list[int]:
-    """The transform workers of the processes that a process has started to read."""
-    readers = [it for it in children_of(process) if command_of(it)[1:2] == [b"read"]]
-    found = [it for reader in readers for it in children_of(reader)]
-    return [it for it in found if command_of(it)[0] == b"tierfeed-transform-worker"]
+    """The transform workers that a process has started, or a process that it has started."""
+    started = children_of(process)
+    workers = [it for it in started if command_of(it).startswith(b"tierfeed-transform-worker")]
+    return workers + [worker for it in started for worker in workers_of(it)]
 
 
-def command_of(process: int) -> list[bytes]:
-    return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+def command_of(process: int) -> bytes:
+    """Empty if it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def children_of(process: int) -> list[int]:
-    children = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(it) for task in children for it in task.read_text().split()]
+    """None if it has ended."""
+    try:
+        children = Path(f"/proc/{process}/task").glob("*/children")
+        return [int(it) for task in children for it in task.read_text().split()]
+    except OSError:
+        return []
 
 
 def wait_for_end_of(process: int) -> None:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,10 @@ import node
 import photographs
 import tierfeed
 from conftest import World
-from test_transforms import CROPPED, photographed, spoil
+from test_transforms import CROPPED, photographed, spoil, workers_of
 from tierfeed._native import Patience
 
 PATIENCE_S = Patience().limit_s()
-WORKER = b"tierfeed-transform-worker"
 EMBEDDED = str(Path(__file__).with_name("embedded_trainer.py"))
 
 
@@ -41,17 +39,6 @@ def assert_rows_without_agent(world: World, logs: list[node.Log]) -> None:
             batch = feed.batch(epoch, step)
             assert row["crcs"] == [zlib.crc32(sample) for sample in batch], (rank, epoch, step)
             assert row["origin"] == "agent"
-
-
-def workers() -> Iterator[int]:
-    """The transform workers of agents."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            arguments = (process / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if arguments.startswith(WORKER):
-            yield int(process.name)
 
 
 def epochs_begun(world: World) -> int:
@@ -306,7 +293,6 @@ def test_the_form_that_tiers_hold_follows_from_the_measured_time_of_a_transform(
 
 def test_workers_that_are_killed_cost_no_row(tmp_path) -> None:
     world = photographed(tmp_path, CROPPED, epochs=4)
-    others = set(workers())
     line = node.command("run", world.job, "--run-dir", tmp_path / "run", "--")
     training = subprocess.Popen([*line, *node.trainer(world, "feed", 0.05)])
     killed = 0
@@ -314,7 +300,7 @@ def test_workers_that_are_killed_cost_no_row(tmp_path) -> None:
         # One in each epoch: the sample of the last one is done by then, so none loses two workers.
         if killed == epochs_begun(world):
             time.sleep(0.02)
-        elif found := set(workers()) - others:
+        elif found := workers_of(training.pid):
             os.kill(found.pop(), signal.SIGKILL)
             killed += 1
     assert (training.returncode, killed) == (0, world.epochs)
