@@ -13,7 +13,7 @@ use tierfeed_dataset::source::Location;
 use tierfeed_handoff::Server;
 use tierfeed_numa_memory::Placement;
 use tierfeed_prefetcher::plane::{Counters, DataPlane, Usage, WriteModes};
-use tokio::time::timeout;
+use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     Agent, AgentError, limits::CacheRange, monitor::Monitor, peers::Peers, trainers::TrainingSpan,
@@ -233,27 +233,29 @@ struct Used {
     placements: BTreeMap<Rank, Placement>,
 }
 
-/// Ends the threads of hand-off and data plane; returns what the data plane held, if they ended in time.
+/// Ends the threads of hand-off and data plane; returns what the data plane held, unless the hand-off does not
+/// end.
 async fn end_threads(server: Server, plane: DataPlane) -> Option<Used> {
+    let (tell, mut told) = oneshot::channel();
     let ended = tokio::task::spawn_blocking(move || {
         server.shutdown();
-        let ended = Used {
+        // Who asked does not wait for ever.
+        let _ = tell.send(Used {
             usage: plane.usage(),
             write_modes: plane.write_modes(),
             counters: plane.counters(),
             placements: plane.staging_placements(),
-        };
+        });
         plane.shutdown();
-        ended
     });
     match timeout(THREADS_END_WITHIN, ended).await {
-        Ok(Ok(ended)) => return Some(ended),
+        Ok(Ok(())) => (),
         Ok(Err(error)) => tracing::warn!(%error, "a thread did not end well"),
         Err(_) => {
-            tracing::warn!("threads still wait for storage; the report is written without them");
+            tracing::warn!("threads still wait for storage; the report is written beside them")
         }
     }
-    None
+    told.try_recv().ok()
 }
 
 /// Ends the scratch of the job, whose file system may hang.
