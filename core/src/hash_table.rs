@@ -82,7 +82,8 @@ impl<K: Copy + Eq + Hash, V: Copy> HashTable<K, V> {
     }
 
     fn find(&self, key: K) -> Option<usize> {
-        if self.slots.is_empty() {
+        // A table that was large once is not read for nothing.
+        if self.len == 0 {
             return None;
         }
         let mask = self.slots.len() - 1;
