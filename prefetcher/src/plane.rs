@@ -17,6 +17,7 @@ mod counters;
 mod failure;
 mod moves;
 mod population;
+mod promotion;
 mod settings;
 mod space;
 mod state;

@@ -46,7 +46,9 @@ use disk::{DiskChunk, Windows};
 pub(crate) use probe::faster_stores;
 use ram_disk::RamDiskFile;
 pub(crate) use store::{Allocation, Segment, Store};
-pub(crate) use transfer::{Check, Side, TransferError, forget_sums, record_arrival, transfer};
+pub(crate) use transfer::{
+    Check, Side, TransferError, forget_sums, record_arrival, transfer, transfer_bytes,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backing {

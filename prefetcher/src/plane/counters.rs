@@ -273,11 +273,15 @@ pub(crate) struct TrafficCounter {
 impl TrafficCounter {
     pub(crate) fn count<T, E>(&self, len: Bytes, outcome: &Result<T, E>) {
         if outcome.is_ok() {
-            self.operations.fetch_add(1, Ordering::Relaxed);
-            self.bytes.fetch_add(len.0, Ordering::Relaxed);
+            self.count_all(1, len);
         } else {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn count_all(&self, operations: u64, bytes: Bytes) {
+        self.operations.fetch_add(operations, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes.0, Ordering::Relaxed);
     }
 
     /// Each is exact; they may be read at slightly different moments.

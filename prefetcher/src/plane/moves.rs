@@ -1,4 +1,4 @@
-//! The operations that move a sample: fetch and prefetch, promote and advance, demote.
+//! The operations that move a sample: fetch and prefetch, advance, demote.
 //!
 //! A copy from or to an emulated tier reserves time on the emulated links before it starts and waits for
 //! the end of that reservation after it ended, so it takes as long as the slower of real and emulated copy.
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tierfeed_core::{
     id::{SampleId, TierId},
-    session::{Held, Place, Promotion, Retention, Slot},
+    session::{Place, Retention, Slot},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::read::{ReadError, Sink};
@@ -31,10 +31,10 @@ use crate::{
     },
 };
 
-struct CopySide<'a> {
+pub(super) struct CopySide<'a> {
     /// `None` for staging and the cold store.
-    tier: Option<&'a CountedTier>,
-    segments: Vec<Segment>,
+    pub(super) tier: Option<&'a CountedTier>,
+    pub(super) segments: Vec<Segment>,
 }
 
 impl PlaneState {
@@ -141,23 +141,6 @@ impl PlaneState {
         Ok(read?)
     }
 
-    /// Copies one sample after the other. An emulated link takes the list as one transfer.
-    pub(crate) fn promote(&self, answer: Answer, parts: &[Promotion]) {
-        let tier = parts.first().and_then(|part| self.tier(part.from.tier).ok());
-        let link = tier.and_then(|counted| counted.tier.link());
-        let deadline = link.map(|link| link.reserve(&self.pace, Promotion::bytes(parts)));
-        let mut failed = Vec::new();
-        for (index, part) in parts.iter().enumerate() {
-            match self.promote_blocking(part) {
-                Ok(()) if part.held == Held::Retained => self.drop_pages(part.sample),
-                Ok(()) => {}
-                Err(error) => failed.push((index, part, Cause::from(error))),
-            }
-        }
-        self.pace.wait_until_blocking(deadline.unwrap_or_default());
-        answer.give_parts(failed);
-    }
-
     pub(crate) fn retain(
         &self,
         answer: Answer,
@@ -187,13 +170,6 @@ impl PlaneState {
         answer.give(Some(sample), outcome.map_err(Cause::from));
     }
 
-    fn promote_blocking(
-        &self,
-        Promotion { sample, from, to, .. }: &Promotion,
-    ) -> Result<(), CopyError> {
-        self.copy_unpaced(*sample, &self.cached(from)?, &self.staging(*to)?, to.len)
-    }
-
     fn copy_blocking(
         &self,
         sample: SampleId,
@@ -207,7 +183,7 @@ impl PlaneState {
         outcome
     }
 
-    fn copy_unpaced(
+    pub(super) fn copy_unpaced(
         &self,
         sample: SampleId,
         from: &CopySide<'_>,
@@ -227,14 +203,14 @@ impl PlaneState {
     }
 
     /// Other processes can write staging memory and files; chunks in memory belong to this process alone.
-    fn check_of(&self, from: &CopySide<'_>) -> Check {
+    pub(super) fn check_of(&self, from: &CopySide<'_>) -> Check {
         match (from.tier.map(|counted| counted.tier.medium()), self.verify) {
             (Some(Medium::Memory), Verify::Shared) => Check::Nothing,
             _ => Check::Bytes,
         }
     }
 
-    fn staging(&self, slot: Slot) -> Result<CopySide<'_>, CopyError> {
+    pub(super) fn staging(&self, slot: Slot) -> Result<CopySide<'_>, CopyError> {
         Ok(CopySide { tier: None, segments: vec![self.staged(slot)?] })
     }
 
@@ -243,7 +219,7 @@ impl PlaneState {
         Ok(Segment { store, offset: slot.offset, len: slot.len })
     }
 
-    fn cached(&self, place: &Place) -> Result<CopySide<'_>, CopyError> {
+    pub(super) fn cached(&self, place: &Place) -> Result<CopySide<'_>, CopyError> {
         let counted = self.tier(place.tier)?;
         let kind = counted.tier.kind();
         let segments = counted.tier.segments(&place.pieces);
@@ -297,7 +273,12 @@ fn record_sum(sample: SampleId, segment: &Segment, target: &Target) -> Result<()
     }
 }
 
-fn explain(error: TransferError, from: &CopySide<'_>, to: &CopySide<'_>, len: Bytes) -> CopyError {
+pub(super) fn explain(
+    error: TransferError,
+    from: &CopySide<'_>,
+    to: &CopySide<'_>,
+    len: Bytes,
+) -> CopyError {
     let kind = |end: &CopySide<'_>| end.tier.map(|counted| counted.tier.kind());
     match error {
         TransferError::TooShort { place } => CopyError::TooShort { place, len },

@@ -79,14 +79,29 @@ pub(crate) fn transfer(
     len: Bytes,
     check: Check,
 ) -> Result<(), TransferError> {
+    forget_sums(to);
+    let sum = transfer_bytes(sample, from, to, len, check)?;
+    if let (Some(sum), Some(target)) = (sum, to.first()) {
+        target.store.sums().insert(target.offset, sum);
+    }
+    Ok(())
+}
+
+/// As [`transfer`], to where no sample has a sum, and without one for this; `None` if it is empty.
+pub(crate) fn transfer_bytes(
+    sample: SampleId,
+    from: &[Segment],
+    to: &[Segment],
+    len: Bytes,
+    check: Check,
+) -> Result<Option<Sum>, TransferError> {
     check_length(from, len)?;
     check_length(to, len)?;
     if len.0 == 0 {
-        return Ok(());
+        return Ok(None);
     }
-    let (origin, target) = (&from[0], &to[0]);
+    let origin = &from[0];
     let sum = origin.store.sums().get(origin.offset, sample).ok_or(TransferError::NotThere)?;
-    forget_sums(to);
     let before = (bus_errors_of(from), bus_errors_of(to));
     refuse_poisoned(from, Side::From)?;
     refuse_poisoned(to, Side::To)?;
@@ -98,8 +113,7 @@ pub(crate) fn transfer(
     if arrived.map_err(TransferError::Io)?.is_some_and(|arrived| arrived != sum) {
         return Err(TransferError::Differs);
     }
-    target.store.sums().insert(target.offset, sum);
-    Ok(())
+    Ok(Some(sum))
 }
 
 impl Segment {
