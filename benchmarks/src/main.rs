@@ -32,6 +32,7 @@ mod policies;
 mod processes;
 mod reader;
 mod runs;
+mod samples;
 mod tiers_accuracy;
 mod tiers_contended;
 mod transforms;
@@ -58,8 +59,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Experiment {
-    /// Warm files of 1 MiB through tierfeed, through PyTorch's DataLoader and through a bare loop.
-    Handoff(Command<handoff::Settings>),
+    /// Warm files of 1 MiB through tierfeed, through PyTorch's DataLoader and through a bare loop. With --samples
+    /// small samples that tierfeed keeps, beside a plain loop over the page cache.
+    Handoff(Handoff),
     /// Samples through tierfeed under each framework, and in the framework's own ways, warm and from a slow disk.
     Frameworks(Command<frameworks::Settings>),
     /// Photographs decoded, cropped and resized by tierfeed, torchvision, Pillow, DALI and SPDL, turn by turn, and
@@ -133,6 +135,29 @@ enum Experiment {
     /// Removes what an experiment leaves, once its own input ends.
     #[command(hide = true)]
     RemoveLeftovers(RemoveLeftovers),
+}
+
+#[derive(Debug, Args)]
+struct Handoff {
+    #[command(flatten)]
+    files: handoff::Settings,
+    /// Small samples instead.
+    #[arg(long)]
+    samples: bool,
+    #[command(flatten)]
+    small: samples::Samples,
+    #[command(flatten)]
+    format: Format,
+}
+
+impl Handoff {
+    fn run(self) -> Result<(), Failure> {
+        if self.samples {
+            let outcome = self.small.run(&self.files.python, &self.files.folder)?;
+            return self.format.show(&outcome);
+        }
+        self.format.show(&self.files.run()?)
+    }
 }
 
 #[derive(Debug, Args)]
