@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use rustix::time::{ClockId, clock_gettime};
 use tierfeed_core::units::Nanoseconds;
 use tierfeed_handoff::monotonic_now;
 
@@ -74,8 +75,18 @@ impl Stopwatch {
     }
 }
 
+/// CPU time of all threads of this process since it started.
+#[must_use]
+pub fn process_cpu_time() -> Nanoseconds {
+    cpu_time(ClockId::ProcessCPUTime)
+}
+
 fn cpu_now() -> Nanoseconds {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    cpu_time(ClockId::ThreadCPUTime)
+}
+
+fn cpu_time(of: ClockId) -> Nanoseconds {
+    let time = clock_gettime(of);
     let whole = u64::try_from(time.tv_sec).unwrap_or_default().saturating_mul(1_000_000_000);
     Nanoseconds(whole.saturating_add(u64::try_from(time.tv_nsec).unwrap_or_default()))
 }

@@ -124,4 +124,11 @@ fn a_report_tells_how_busy_the_loop_of_the_agent_was() {
     assert!(share("busy_share") > 0.0 && share("busy_share") <= 1.0, "{pauses:#}");
     assert!(share("ran_share") > 0.0 && share("ran_share") <= 1.0, "{pauses:#}");
     assert!(report["stall_for_s"]["agent"].is_number(), "{report:#}");
+    let cpu = |key: &str| report["agent_cpu"][key].as_f64().unwrap();
+    let samples = report["samples"].as_f64().unwrap();
+    assert!(cpu("time_s") > 0.0 && cpu("us_per_batch") > 0.0, "{report:#}");
+    assert!(
+        (cpu("ns_per_sample") * samples / 1e9 / cpu("time_s") - 1.0).abs() < 1e-6,
+        "{report:#}"
+    );
 }

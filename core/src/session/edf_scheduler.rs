@@ -6,12 +6,13 @@
 //! ([`crate::session::assignment`]), each rank has a part of the windows of the cold store and of the transforms, and
 //! no more.
 //! Deadlines are computed when an operation is given out, not when it is planned: a pace that changes moves
-//! a whole queue at once.
+//! a whole queue at once. Among equal deadlines ranks take turns, and what no batch needs comes last.
 //!
 //! Invariants, checked by `mod tests`:
 //!
 //! 1. If any order meets all deadlines in one channel of equal operations, this one does.
 //! 2. No channel has more operations than its window, and no rank more than its part.
+//! 3. Where all deadlines are equal, no rank begins two operations more than another whose operations wait.
 
 use alloc::{collections::VecDeque, vec::Vec};
 use core::num::NonZeroU32;
@@ -45,6 +46,8 @@ struct Queue {
     waiting: usize,
     /// By the number of the batch that needs it, then in the order of planning.
     by_rank: Vec<RankQueue>,
+    /// The index from which ranks take turns: that after the rank which began an operation last.
+    turn: usize,
     /// Operations that no batch needs. The deadline of each is the time at which it was planned.
     background: VecDeque<(Nanoseconds, OpId)>,
     /// The threads of each rank; `None` if they are not divided.
@@ -80,7 +83,7 @@ pub(super) enum Transfer {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct WindowSlot(Option<usize>);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy)]
 struct Candidate {
     deadline: Nanoseconds,
     op: OpId,
@@ -101,6 +104,7 @@ impl EdfScheduler {
             running: 0,
             waiting: 0,
             by_rank: (0..ranks).map(|_| RankQueue::default()).collect(),
+            turn: 0,
             background: VecDeque::new(),
             division: None,
         };
@@ -177,6 +181,7 @@ impl EdfScheduler {
                 let rank_queue = &mut queue.by_rank[rank];
                 rank_queue.waiting.pop_first();
                 rank_queue.running += 1;
+                queue.turn = rank + 1;
             }
             None => {
                 queue.background.pop_front();
@@ -304,19 +309,18 @@ impl Queue {
         first: Rank,
         deadline: &impl Fn(BatchNumber) -> Nanoseconds,
     ) -> Option<Candidate> {
-        let background = self.background.front();
-        let mut earliest =
-            background.map(|(planned, op)| Candidate { deadline: *planned, op: *op, rank: None });
-        for (rank, queue) in (0..).zip(&self.by_rank) {
-            let Some((number, op)) = queue.waiting.first() else { continue };
-            if queue.running >= queue.running_max {
-                continue;
-            }
+        let ranks = || (0..).zip(&self.by_rank);
+        let in_turn = ranks().skip(self.turn).chain(ranks().take(self.turn));
+        let with_room = in_turn.filter(|(_, queue)| queue.running < queue.running_max);
+        let of_ranks = with_room.filter_map(|(rank, queue)| {
+            let (number, op) = queue.waiting.first()?;
             let deadline = deadline(BatchNumber { rank: Rank(first.0 + rank), number });
-            let candidate = Candidate { deadline, op, rank: Some(rank as usize) };
-            earliest = Some(earliest.map_or(candidate, |earliest| earliest.min(candidate)));
-        }
-        earliest
+            Some(Candidate { deadline, op, rank: Some(rank as usize) })
+        });
+        let background =
+            self.background.front().map(|&(deadline, op)| Candidate { deadline, op, rank: None });
+        // The first of several with one deadline.
+        of_ranks.chain(background).min_by_key(|candidate| candidate.deadline)
     }
 }
 
@@ -331,6 +335,8 @@ fn index(channel: Channel) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// (release time, deadline); each takes one unit.
@@ -403,17 +409,56 @@ mod tests {
         assert!(feasible > cases / 10, "{feasible} of {cases}");
     }
 
+    proptest! {
+        #[test]
+        fn of_ranks_with_equal_deadlines_none_begins_two_operations_more_than_another_that_waits(
+            counts in prop::collection::vec(0_usize..20, 1..6),
+            slots in 1_u32..5,
+            ends in prop::collection::vec(0_usize..5, 1..9),
+        ) {
+            let ranks = u32::try_from(counts.len()).unwrap();
+            let mut scheduler = EdfScheduler::new(window(slots), NonZeroU32::MIN, 0, Rank(3), ranks);
+            // Rank by rank, as batches are planned.
+            let of_rank = |(rank, count)| core::iter::repeat_n(rank, count);
+            let planned = (0..ranks).zip(counts.iter().copied()).flat_map(of_rank);
+            for (op, rank) in (0..).zip(planned) {
+                let batch = BatchNumber { rank: Rank(3 + rank), number: op / 4 };
+                scheduler.push(Channel::Cold, Some(batch), Nanoseconds(0), OpId(op));
+            }
+            let mut begun = alloc::vec![0; counts.len()];
+            let (mut running, mut ends) = (Vec::new(), ends.iter().cycle());
+            loop {
+                while let Some((_, given)) = scheduler.next(|_| Nanoseconds(7)) {
+                    let waiting = begun.iter().zip(&counts).filter(|(begun, all)| begun < all);
+                    let least = waiting.map(|(begun, _)| *begun).min();
+                    let rank = given.0.unwrap();
+                    prop_assert_eq!(Some(begun[rank]), least, "invariant 3: {} after {:?}", rank, begun);
+                    begun[rank] += 1;
+                    running.push(given);
+                }
+                if running.is_empty() {
+                    break;
+                }
+                let given = running.swap_remove(ends.next().unwrap() % running.len());
+                scheduler.ended(Channel::Cold, given, Transfer::Other, Nanoseconds(0));
+            }
+            prop_assert_eq!(begun, counts);
+        }
+    }
+
     #[test]
     fn what_the_node_needs_is_due_when_it_was_planned() {
         let mut scheduler = EdfScheduler::new(window(9), NonZeroU32::MIN, 1, Rank(3), 1);
         let tier = Channel::Tier(TierId(0));
         let batch = |number| Some(BatchNumber { rank: Rank(3), number });
-        for (op, batch, now) in [(1, batch(50), 10), (2, None, 20), (3, batch(15), 20)] {
+        for (op, batch, now) in
+            [(1, batch(50), 10), (2, None, 20), (3, batch(15), 20), (4, batch(20), 20)]
+        {
             scheduler.push(tier, batch, Nanoseconds(now), OpId(op));
         }
         let given = core::iter::from_fn(|| scheduler.next(|batch| Nanoseconds(batch.number)));
         let given: Vec<u64> = given.map(|(op, _)| op.0).collect();
-        assert_eq!(given, [3, 2, 1]);
+        assert_eq!(given, [3, 4, 2, 1]);
     }
 
     #[test]

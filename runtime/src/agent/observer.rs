@@ -15,7 +15,7 @@ use tierfeed_workload_analyzer::Job;
 
 use super::{Agent, AgentError};
 use crate::{
-    clock::Clock,
+    clock::{Clock, process_cpu_time},
     layout::Layout,
     observe::{
         chrome_trace::{self, Process},
@@ -239,6 +239,7 @@ impl Agent {
             staging_held: usage.arenas,
             job_memory: Bytes(self.footprint.job_bytes),
             own_memory: Bytes(self.footprint.own_bytes),
+            own_cpu: process_cpu_time(),
             memory_budget: Bytes(self.footprint.budget_bytes),
             requests: self.cold.requests.as_ref().map(|counters| counters.figures()),
             page_cache: self.cold.page_cache_figures(),

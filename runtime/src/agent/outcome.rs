@@ -20,11 +20,12 @@ use super::{
     transforms,
 };
 use crate::{
+    clock::process_cpu_time,
     layout::{self, LeftOut, StagingPart, Standing, TierLayout},
     observe::{
         report::{
-            FaultEntry, PageCacheEntry, ReaderStats, Report, RunFigures, ScratchEntry,
-            StagingEntry, StagingPartEntry, TierEntry, order_digest,
+            AgentCpuEntry, FaultEntry, PageCacheEntry, ReaderStats, Report, RunFigures,
+            ScratchEntry, StagingEntry, StagingPartEntry, TierEntry, order_digest,
         },
         total::total,
     },
@@ -142,6 +143,7 @@ impl Agent {
             transform: transforms::entry(job, schedule, counts, &total, wall),
             object_requests: cold.requests.as_ref().map(|counters| counters.figures()),
             lease_copyouts: self.observer.copyouts,
+            agent_cpu: AgentCpuEntry::of(self.training_cpu_time(), &total),
             loop_pauses: (&self.pauses).into(),
             memory: self.footprint.clone(),
             ..Report::default()
@@ -183,6 +185,11 @@ impl Agent {
 
     fn training_time(&self) -> Nanoseconds {
         self.training.span.map_or(Nanoseconds(0), TrainingSpan::len)
+    }
+
+    fn training_cpu_time(&self) -> Nanoseconds {
+        let since = |span: TrainingSpan| process_cpu_time().0.saturating_sub(span.cpu_before.0);
+        Nanoseconds(self.training.span.map_or(0, since))
     }
 
     /// The progress that the manager gets.

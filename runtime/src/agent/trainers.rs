@@ -12,6 +12,7 @@ use tierfeed_prefetcher::recorder::EventKind;
 use tierfeed_resource_gatherer::Sysroot;
 
 use super::{Agent, publications::Publication};
+use crate::clock::process_cpu_time;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchReader {
@@ -43,6 +44,8 @@ pub(super) struct TrainingSpan {
     pub(super) cold_before: Bytes,
     /// The time for which threads had transformed before, all together.
     pub(super) transformed_before: Nanoseconds,
+    /// The CPU time of this process before.
+    pub(super) cpu_before: Nanoseconds,
 }
 
 impl TrainingSpan {
@@ -237,6 +240,7 @@ impl Agent {
             head_start: Nanoseconds(now.0.saturating_sub(since.0)),
             cold_before: Bytes(read()),
             transformed_before: Nanoseconds(transformed()),
+            cpu_before: process_cpu_time(),
         });
         span.last = now;
     }

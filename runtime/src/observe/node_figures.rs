@@ -63,6 +63,8 @@ pub struct NodeFigures {
     /// Memory of the job, of the agent itself, and the budget of the job.
     pub job_memory: Bytes,
     pub own_memory: Bytes,
+    /// The CPU time of the agent since its start.
+    pub own_cpu: Nanoseconds,
     pub memory_budget: Bytes,
     /// The requests to a bucket; `None` if the cold store is files.
     pub requests: Option<ObjectFigures>,

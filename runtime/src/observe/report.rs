@@ -1,6 +1,7 @@
 //! The report of a run, `report.json`; docs/report.md explains its figures.
 
 mod advice;
+mod agent_cpu;
 mod digest;
 mod direct;
 mod expansion;
@@ -16,6 +17,7 @@ mod transform;
 mod verdict;
 
 pub use advice::Advice;
+pub use agent_cpu::AgentCpuEntry;
 pub use digest::{Published, order_digest};
 pub use direct::DirectEntry;
 pub use expansion::ExpansionEntry;
@@ -161,6 +163,7 @@ pub struct Report {
     /// Batches that trainers went on with as copies, because they kept too many.
     pub lease_copyouts: u64,
     pub epochs: Vec<EpochEntry>,
+    pub agent_cpu: AgentCpuEntry,
     pub loop_pauses: PauseEntry,
     pub memory: Footprint,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -186,6 +186,7 @@ fn transforms(it: &NodeFigures, to: &mut Families) {
 }
 
 fn pauses(it: &NodeFigures, to: &mut Families) {
+    to.add(Counter, "agent_cpu_seconds", "CPU time of the agent's process", one(it.own_cpu));
     let help = "For how long the loop did not look at its events";
     to.add(Histogram, "loop_pause_seconds", help, one(&it.pauses));
     let longest = one(it.pauses.max());

@@ -129,6 +129,7 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
         ran_max: Nanoseconds(30_000),
         job_memory: Bytes(70),
         own_memory: Bytes(8),
+        own_cpu: Nanoseconds(1_500_000_000),
         memory_budget: Bytes(90),
         job: "resnet".to_owned(),
         policy: "gap".to_owned(),
@@ -212,6 +213,7 @@ fn what_is_staged_held_and_copied_is_told() {
     has("tierfeed_cold_window 12");
     has("tierfeed_loop_pause_max_seconds 0.003");
     has("tierfeed_loop_ran_max_seconds 0.00003");
+    has("tierfeed_agent_cpu_seconds_total 1.5");
     has("tierfeed_loop_pause_seconds_bucket{le=\"0.0025\"} 1");
     has("tierfeed_loop_pause_seconds_bucket{le=\"0.005\"} 2");
     has("tierfeed_job_info{job=\"resnet\",policy=\"gap\"} 1");

@@ -19,7 +19,7 @@ use tierfeed_core::{
 
 use self::figures::{Figures, number, per_second, rate, whole};
 use super::{
-    EpochEntry, RunFigures, TierEntry,
+    EpochEntry, Report, RunFigures, TierEntry,
     verdict::{NOTICEABLE, STARVED, StallSummary},
 };
 use crate::observe::pauses::PauseEntry;
@@ -307,7 +307,8 @@ impl Figures<'_> {
     fn against_the_agent(&self) -> Advice {
         let EpochProgress { samples, demand, .. } = *self.total;
         let mean = Bytes(demand.0 / samples.max(1));
-        let PauseEntry { busy_share, ran_share, .. } = self.run.facts.loop_pauses;
+        let Report { loop_pauses, agent_cpu, .. } = &self.run.facts;
+        let PauseEntry { busy_share, ran_share, .. } = *loop_pauses;
         let rate = number(samples) / self.waiting.wall_s.max(1e-9);
         let busy = format!(
             "batches waited for the agent's own loop, which handled {rate:.0} samples/s of {mean} and was \
@@ -323,9 +324,11 @@ impl Figures<'_> {
             return Advice::new("processors", text);
         }
         let text = format!(
-            "{busy} ({:.0} % of a core): put several of these into one larger sample (a record, a row group), \
-             or spread the ranks over more nodes; no device would help",
-            ran_share * 100.0
+            "{busy} ({:.0} % of a core; the agent takes {:.0} ns of CPU time a sample): put several of these \
+             into one larger sample (a record, a row group), or spread the ranks over more nodes; no device \
+             would help",
+            ran_share * 100.0,
+            agent_cpu.ns_per_sample
         );
         Advice::new("larger-samples", text)
     }

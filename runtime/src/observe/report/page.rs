@@ -120,6 +120,7 @@ impl Report {
                     waits.p50, waits.p99, waits.max
                 ),
             ),
+            ("CPU time of the agent", self.agent_cpu.line()),
             ("read cold", Bytes(self.cold_read_bytes).to_string()),
             (
                 "of that, from the page cache",

@@ -363,12 +363,16 @@ fn a_busy_loop_of_the_agent_is_named_and_no_device_is_asked_for() {
     let progress = waited(&StallBreakdown { agent, ..StallBreakdown::none(2) }, 8 * S);
     let with = |busy_share, ran_share| {
         let loop_pauses = PauseEntry { events: 9, busy_share, ran_share, ..PauseEntry::default() };
-        report_with(&progress, Report { loop_pauses, ..facts() })
+        let agent_cpu = AgentCpuEntry::of(Nanoseconds(12_800), &epoch(0, 0, 0, 0));
+        report_with(&progress, Report { loop_pauses, agent_cpu, ..facts() })
     };
     let busy = with(0.98, 0.95);
     assert_eq!(changes(&busy), ["larger-samples"]);
     let text = &busy.advice[0].text;
-    assert!(text.contains("busy for 98 % of the training (95 % of a core)"), "{text}");
+    assert!(text.contains("busy for 98 % of the training (95 % of a core; "), "{text}");
+    assert!(text.contains("takes 1600 ns of CPU time a sample"), "{text}");
+    let cpu = "<td>CPU time of the agent</td><td>0.00 s, 1600 ns a sample, 3.2 us a batch</td>";
+    assert!(busy.page().contains(cpu), "{}", busy.page());
     assert!(busy.verdict.contains("100 % for the agent's own loop"), "{}", busy.verdict);
     assert!(busy.stall_for_s["agent"] > 0.0 && busy.choices().iter().any(|it| it.contains("98 %")));
     let starved = with(0.98, 0.2);
