@@ -22,7 +22,6 @@
 //! Deliberately absent: the ranking of tiers, which the caller does from what was measured, and the memory
 //! itself, which agents hold.
 
-pub mod budget;
 pub mod depth;
 pub mod launch;
 pub mod members;

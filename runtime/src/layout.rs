@@ -20,9 +20,9 @@ mod writers;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use tierfeed_core::{
+    budget::{BudgetError, Claim, Free, Percent, Pool, Request, Staging},
     fleet::{
         Infeasible, Origin,
-        budget::Staging,
         schedule::{Figures, LinkWindows, Role, Transforming, WriteRates},
     },
     id::{NodeId, NumaNode, TierId},
@@ -35,10 +35,7 @@ use tierfeed_core::{
     tier::{Buffer, Kind},
     units::{Bytes, BytesPerSecond},
 };
-use tierfeed_prefetcher::{
-    budget::{BudgetError, Claim, Free, Percent, Pool, Request},
-    tier::{Backing, TierSettings},
-};
+use tierfeed_prefetcher::tier::{Backing, TierSettings};
 use tierfeed_workload_analyzer::{Job, job::OnError};
 
 use claims::tier_claims;

@@ -26,9 +26,9 @@ use std::{
 };
 
 use tierfeed_core::{
+    budget::Staging,
     fleet::{
         Infeasible,
-        budget::Staging,
         schedule::{
             Device, Figures, FoundTier, LinkWindows, Location, Offer, Role, Schedule,
             ScheduledTier, TransformSchedule, WriteRates,

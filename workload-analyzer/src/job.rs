@@ -21,6 +21,7 @@ use std::{
 
 use serde::Deserialize;
 use tierfeed_core::{
+    budget::Request,
     id::NumaNode,
     order::{self, FurtherDatasets, Position, Shuffle, Spec, SpecError, World},
     retention::{in_place, policy},
@@ -250,7 +251,8 @@ pub enum Verify {
 pub struct TierRequest {
     pub kind: tier::Kind,
     pub presence: Presence,
-    pub budget: Budget,
+    /// A share is one of 1 % to 90 %.
+    pub budget: Request,
     /// For [`tier::Kind::CxlMemory`], the NUMA nodes to use; empty for those that were measured. For
     /// [`tier::Kind::Scratch`], the one on which its files lie; empty for the default.
     pub numa_nodes: Vec<NumaNode>,
@@ -289,25 +291,6 @@ pub enum AfterRun {
     Remove,
     /// The files stay, and a later run of a job of the same name finds them.
     Keep,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Budget {
-    Size(Bytes),
-    /// A share of the free bytes, 1 % to 90 %, which adapts while the job runs.
-    Reserve(Percent),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Percent(pub u8);
-
-impl Percent {
-    /// This share of `whole`, rounded down.
-    #[must_use]
-    pub fn of(self, whole: Bytes) -> Bytes {
-        let share = u128::from(whole.0) * u128::from(self.0) / 100;
-        Bytes(u64::try_from(share).unwrap_or(u64::MAX))
-    }
 }
 
 impl Job {

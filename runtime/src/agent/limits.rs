@@ -2,13 +2,11 @@
 //! adapted to free memory, minus what is lent to workloads.
 
 use tierfeed_core::{
+    budget::{Change, Holdings, Percent, Reading, StagingLimit, Step, TierLimit},
     id::TierId,
     session::{STAGED_MIN, Settings},
     tier::Kind,
     units::Bytes,
-};
-use tierfeed_prefetcher::budget::{
-    Change, Holdings, Percent, Reading, StagingLimit, Step, TierLimit,
 };
 
 use crate::layout::{self, Layout, TierLayout};
@@ -134,6 +132,7 @@ mod tests {
     use std::num::{NonZeroU32, NonZeroUsize};
 
     use tierfeed_core::{
+        budget::{Free, Pool, TierReading},
         fleet::{
             Origin,
             schedule::{Figures, LinkWindows},
@@ -145,10 +144,7 @@ mod tests {
         tier::Locality,
         units::Nanoseconds,
     };
-    use tierfeed_prefetcher::{
-        budget::{Free, Pool, TierReading},
-        tier::{Backing, TierSettings},
-    };
+    use tierfeed_prefetcher::tier::{Backing, TierSettings};
 
     use super::*;
     use crate::layout::{Staged, Standing};

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use tierfeed_core::{
+    budget::{Change, Free, Pool, Reading, Step, TierReading},
     id::{ConnectionId, TierId},
     session::Event as SessionEvent,
     tier::{Kind, Locality},
@@ -10,12 +11,7 @@ use tierfeed_core::{
 };
 use tierfeed_handoff::{Delivery, GrantId};
 use tierfeed_numa_memory::{AllocateError, Pages, Region, Request};
-use tierfeed_prefetcher::{
-    budget::{Change, Free, Pool, Reading, Step, TierReading},
-    plane::TierUsage,
-    recorder::EventKind,
-    tier::Backing,
-};
+use tierfeed_prefetcher::{plane::TierUsage, recorder::EventKind, tier::Backing};
 use tierfeed_resource_gatherer::Available;
 use tokio::time::Instant;
 

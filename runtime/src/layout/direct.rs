@@ -4,11 +4,12 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use tierfeed_core::{
+    budget::Percent,
     retention::in_place::{InPlaceDecision, Rates, ReadPath, Reason},
     tier::{Kind, Locality},
     units::{Bytes, BytesPerSecond, whole},
 };
-use tierfeed_prefetcher::{budget::Percent, tier::Backing};
+use tierfeed_prefetcher::tier::Backing;
 use tierfeed_resource_gatherer::{
     Report,
     report::{Bandwidth, Pair, Traffic},

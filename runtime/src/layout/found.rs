@@ -3,6 +3,7 @@
 use std::{num::NonZeroUsize, path::Path};
 
 use tierfeed_core::{
+    budget::{Claim, Percent, Request, allot},
     fleet::schedule::{
         Device, Figures, FoundTier, Location, Offer, Role, Schedule, ScheduledTier, TransformOffer,
         WriteRates,
@@ -12,10 +13,7 @@ use tierfeed_core::{
     units::Bytes,
 };
 use tierfeed_dataset::source::Location as Source;
-use tierfeed_prefetcher::{
-    budget::{Claim, Percent, Request, allot},
-    tier::{Backing, TierSettings},
-};
+use tierfeed_prefetcher::tier::{Backing, TierSettings};
 use tierfeed_resource_gatherer::Report;
 use tierfeed_workload_analyzer::{Job, demand::Demand, job::JobScratch};
 

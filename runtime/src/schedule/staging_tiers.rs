@@ -5,10 +5,7 @@
 //! order of the tiers, and their caches shrink by it.
 
 use tierfeed_core::{
-    batch::BATCH_ALIGN,
-    fleet::{Infeasible, budget::Staging},
-    retention::form::Form,
-    units::Bytes,
+    batch::BATCH_ALIGN, budget::Staging, fleet::Infeasible, retention::form::Form, units::Bytes,
 };
 
 /// The bytes of each rank that lie in each of `rooms`, which are what the tiers have for it in their order,

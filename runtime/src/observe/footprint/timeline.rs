@@ -6,11 +6,11 @@
 use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
-use tierfeed_core::units::{Bytes, Nanoseconds};
-use tierfeed_prefetcher::{
+use tierfeed_core::{
     budget::{Change, Percent, Reading, Reason, Step},
-    plane::Usage,
+    units::{Bytes, Nanoseconds},
 };
+use tierfeed_prefetcher::plane::Usage;
 
 const POINTS_MAX: usize = 400;
 
@@ -156,12 +156,12 @@ fn as_seconds<S: serde::Serializer>(time: &Nanoseconds, to: S) -> Result<S::Ok, 
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_core::{id::TierId, tier::Kind};
-    use tierfeed_prefetcher::{
+    use tierfeed_core::{
         budget::{Free, Pool},
-        plane::TierUsage,
-        tier::Medium,
+        id::TierId,
+        tier::Kind,
     };
+    use tierfeed_prefetcher::{plane::TierUsage, tier::Medium};
 
     use super::*;
 

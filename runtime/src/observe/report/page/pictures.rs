@@ -207,11 +207,11 @@ fn frame(svg: &mut Svg, y: &Axis, below: &str) {
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_core::units::{Bytes, Nanoseconds};
-    use tierfeed_prefetcher::{
+    use tierfeed_core::{
         budget::{Free, Pool, Reading},
-        plane::Usage,
+        units::{Bytes, Nanoseconds},
     };
+    use tierfeed_prefetcher::plane::Usage;
 
     use super::*;
     use crate::observe::footprint::MemoryState;

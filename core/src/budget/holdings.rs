@@ -20,19 +20,18 @@
 //! 3. Nothing grows before [`CALM_FOR`] has passed since the last reading that was not calm.
 //! 4. Growth leaves the reserve of the pool free.
 
-use std::collections::BTreeMap;
+use alloc::{collections::BTreeMap, vec, vec::Vec};
 
-use tierfeed_core::{
+use super::{Free, Percent, Pool, adapt};
+use crate::{
     id::TierId,
     units::{Bytes, Nanoseconds},
 };
 
-use super::{Free, Percent, Pool, adapt};
-
 /// How long all pools must have been calm before anything grows.
-pub const CALM_FOR: Nanoseconds = Nanoseconds(5_000_000_000);
+const CALM_FOR: Nanoseconds = Nanoseconds(5_000_000_000);
 
-pub const GROW_EVERY: Nanoseconds = Nanoseconds(1_000_000_000);
+const GROW_EVERY: Nanoseconds = Nanoseconds(1_000_000_000);
 
 /// A pool is short if tasks wait for memory for more than this share of the time.
 const WAITING_MAX: Percent = Percent(10);
