@@ -15,7 +15,10 @@ mod staging;
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
-pub use holdings::{Change, Holdings, Reading, Reason, StagingLimit, Step, TierLimit, TierReading};
+pub use holdings::{
+    CacheRange, Change, Holdings, Reading, Reason, StagingLimit, Step, TierLimit, TierReading,
+    chunks_in,
+};
 pub use page_cache::page_cache_limit;
 pub use staging::{MainMemory, Staging};
 

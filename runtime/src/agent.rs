@@ -51,6 +51,7 @@ use std::{
 };
 
 use tierfeed_core::{
+    budget::Holdings,
     fleet::{Applied, Assignment, Direction, members::PeerReport, schedule::Schedule},
     id::ConnectionId,
     order::Spec,
@@ -69,7 +70,6 @@ use self::{
     completions::{Completion, Completions},
     fetcher::Cold,
     jobs::Jobs,
-    limits::Limits,
     loans::Loans,
     manager_connection::{FromManager, ManagerHandle, ToManager},
     memory::Lent,
@@ -189,7 +189,7 @@ pub struct Agent {
     manager: ManagerHandle,
     loans: Loans<memory::Chunks>,
     lending: JoinSet<Lent>,
-    limits: Limits,
+    holdings: Holdings,
     monitor: Monitor,
     published: Publications,
     footprint: Footprint,
