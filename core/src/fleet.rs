@@ -19,10 +19,11 @@
 //! 3. A node never lends more chunks than it registered, and a new process starts with none lent.
 //! 4. A silent node is reported lost once per silence, and not after it drained.
 //!
-//! Deliberately absent: the ranking of tiers, which the caller does from what was measured, and the memory
-//! itself, which agents hold.
+//! Deliberately absent: what makes a schedule of an offer ([`first_schedule`]), for which the caller has the inputs of
+//! the job, and the memory itself, which agents hold.
 
 pub mod depth;
+pub mod first_schedule;
 pub mod launch;
 pub mod members;
 pub mod revision;

@@ -22,6 +22,7 @@ use std::{
 use serde::Deserialize;
 use tierfeed_core::{
     budget::Request,
+    fleet::depth::STAGED_BATCHES,
     id::NumaNode,
     order::{self, FurtherDatasets, Position, Shuffle, Spec, SpecError, World},
     retention::{in_place, policy},
@@ -41,9 +42,6 @@ pub use located_error::LocatedError;
 pub use trainer::Trainer;
 
 pub const FILE_BYTES_MAX: Bytes = Bytes::mib(1);
-
-/// Batches that are staged ahead of each rank where neither the job file nor figures say more.
-pub const STAGED_BATCHES: u32 = 4;
 
 /// The most batches that a job file lets an agent stage ahead of a rank.
 pub(crate) const PREFETCH_BATCHES_MAX: u32 = 1_024;

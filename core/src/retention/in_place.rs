@@ -25,6 +25,9 @@ use crate::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
+/// The most tiers that trainers of one node may map: each of them gets a descriptor of each.
+pub const SHARED_TIERS_MAX: usize = 16;
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum InPlaceMode {
     /// The cheaper way, by [`Rates`].

@@ -1,7 +1,7 @@
 //! Whether trainers read samples of a memory tier in place: collects the measured rates for the choice that
 //! the schedule makes, and follows it.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroU32;
 
 use tierfeed_core::{
     budget::Percent,
@@ -70,7 +70,7 @@ pub(super) fn chunks_max(
 pub(super) fn rates(
     kind: Kind,
     backing: &Backing,
-    copy_threads: NonZeroUsize,
+    copy_threads: NonZeroU32,
     report: &Report,
 ) -> Option<Rates> {
     let of_kind = |kind: Kind| report.tiers.iter().filter(move |tier| tier.kind == kind);
@@ -98,9 +98,9 @@ fn pair_of(report: &Report, target: u32) -> Option<&Pair> {
 }
 
 /// The read rate of `threads` threads, or of the largest smaller number that was measured.
-fn read_by(pair: &Pair, threads: usize) -> Option<BytesPerSecond> {
+fn read_by(pair: &Pair, threads: u32) -> Option<BytesPerSecond> {
     let reads = pair.bandwidth.iter().filter(|it| it.traffic == Traffic::Read);
-    let fewer = reads.filter(|it| it.threads as usize <= threads);
+    let fewer = reads.filter(|it| it.threads <= threads);
     let Bandwidth { bytes_per_s, .. } = fewer.max_by_key(|it| it.threads)?;
     Some(BytesPerSecond(whole(bytes_per_s.median)))
 }
@@ -117,12 +117,12 @@ pub(crate) mod tests {
         serde_json::from_str(include_str!("two-sockets-and-cxl.json")).unwrap()
     }
 
-    fn of(kind: Kind, locality: Locality, copy_threads: usize, report: &Report) -> Option<Rates> {
-        let threads = NonZeroUsize::new(copy_threads).unwrap();
+    fn of(kind: Kind, locality: Locality, copy_threads: u32, report: &Report) -> Option<Rates> {
+        let threads = NonZeroU32::new(copy_threads).unwrap();
         rates(kind, &Backing::Memory(locality), threads, report)
     }
 
-    fn cxl(node: u32, copy_threads: usize, report: &Report) -> Option<Rates> {
+    fn cxl(node: u32, copy_threads: u32, report: &Report) -> Option<Rates> {
         of(Kind::CxlMemory, Locality::Numa(NumaNode(node)), copy_threads, report)
     }
 

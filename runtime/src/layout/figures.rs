@@ -95,7 +95,7 @@ fn stated(profile: &Profile, from: String) -> Figures {
 mod tests {
     use std::{path::PathBuf, time::Duration};
 
-    use tierfeed_core::id::NumaNode;
+    use tierfeed_core::{fleet::first_schedule::fastest_of, id::NumaNode};
     use tierfeed_resource_gatherer::{
         classify::classify,
         inventory::{Boot, Mount, mount::Medium},
@@ -106,7 +106,6 @@ mod tests {
         super::{direct::tests::machine, measured::SavedReport},
         *,
     };
-    use crate::schedule::fastest_of;
 
     const MAIN: (Kind, Backing) = (Kind::MainMemory, Backing::Memory(Locality::Anywhere));
     const PLAYED: (Kind, Backing) = (Kind::CxlMemory, Backing::Memory(Locality::Anywhere));

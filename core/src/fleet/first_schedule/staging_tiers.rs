@@ -4,7 +4,9 @@
 //! main memory cannot hold of the batches that are staged ahead comes from the memory behind it, in the
 //! order of the tiers, and their caches shrink by it.
 
-use tierfeed_core::{
+use alloc::{vec, vec::Vec};
+
+use crate::{
     batch::BATCH_ALIGN, budget::Staging, fleet::Infeasible, retention::form::Form, units::Bytes,
 };
 
@@ -44,6 +46,8 @@ pub(super) fn beyond_main_memory(
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
+
     use super::*;
 
     fn parts_of(main: u64, rooms: &[u64]) -> Result<Vec<u64>, Infeasible> {
