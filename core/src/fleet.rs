@@ -28,6 +28,7 @@ pub mod launch;
 pub mod members;
 pub mod revision;
 pub mod schedule;
+pub mod standing;
 pub mod training;
 
 mod ledger;

@@ -32,6 +32,7 @@ use super::{
     fetcher::{Cold, fetcher},
     join::Joined,
     limits,
+    memory::Chunks,
     observer::Observer,
     page_cache,
     published::PublishedOrders,
@@ -76,8 +77,6 @@ pub(super) async fn agent(
     page_cache::set_first_limit(cold.page_cache.as_deref(), &node, &layout, order);
     let observer = observer(observe, &run_dir, &job, number, &layout, &plane, clock).await?;
     let (mut session, holdings) = session(&job, &catalog, prepared, &layout, (order, number));
-    // What staging takes of the tier is not lent.
-    let lends = holdings.rooms().find(|(kind, _)| *kind == Kind::CxlMemory);
     let briefing = first_briefing(&job, order, &catalog, &index_path, &layout);
     let socket = run_dir.agent_socket();
     let (server, clients) = listen(&socket, order, post, plane.shared_tiers())?;
@@ -87,7 +86,7 @@ pub(super) async fn agent(
     Ok(Agent {
         began: follow_schedule(&mut session, order.start.epoch, &assignment, clock.now()),
         schedules: Schedules::of(&assignment.schedule),
-        loans: Loans::new(Ledger::of(lends, layout.chunk), layout.chunk),
+        loans: loans(&holdings, layout.chunk),
         lending: JoinSet::new(),
         holdings,
         monitor: monitor(&layout, memory, scratch)?,
@@ -244,6 +243,12 @@ fn session(
     let settings = layout.session(job, lengths, order, node);
     let holdings = limits::holdings(layout, &settings);
     (Session::new(settings).with_slices(STAGED_AT_A_TIME), holdings)
+}
+
+fn loans(holdings: &Holdings, chunk: Bytes) -> Loans<Chunks> {
+    // What staging takes of the tier is not lent.
+    let lends = holdings.rooms().find(|(kind, _)| *kind == Kind::CxlMemory);
+    Loans::new(Ledger::of(lends, chunk), chunk)
 }
 
 /// The directory for the trainer's own files, if the job asks for one, also on a tier that is left out as a
