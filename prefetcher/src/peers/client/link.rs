@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tierfeed_core::{
     fleet::standing,
-    units::{BytesPerSecond, Nanoseconds},
+    units::{BytesPerSecond, Nanoseconds, float},
 };
 use tokio::time::Instant;
 
@@ -61,8 +61,7 @@ impl Link {
         self.arrived += bytes;
         let busy = self.busy + self.busy_since.map_or(Duration::ZERO, |since| now - since);
         if busy >= MEASURED_OVER {
-            #[expect(clippy::cast_precision_loss, reason = "a rate needs no more")]
-            let rate = self.arrived as f64 / busy.as_secs_f64();
+            let rate = float(self.arrived) / busy.as_secs_f64();
             let before = self.rate.filter(|_| self.measurements > 0).unwrap_or(rate);
             self.rate = Some(before + (rate - before) / 4.0);
             self.measurements = self.measurements.saturating_add(1);
