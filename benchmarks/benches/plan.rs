@@ -45,7 +45,7 @@ use tierfeed_core::{
     id::{Epoch, NodeId, SampleId},
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::{
-        in_place::{SampleLengths, SpeedOrigin, Verified},
+        in_place::{SampleLengths, SpeedOrigin, Verify},
         partition::{Member, Membership, Partition},
         policy,
         replay::Replay,
@@ -262,7 +262,7 @@ fn registrations(criterion: &mut Criterion) {
         chunk: None,
         policy,
         stay: policy.stay(order.shuffle),
-        verified: Verified::Never,
+        verify: Verify::Shared,
         lengths: SampleLengths::Several,
         modes: BTreeMap::new(),
         limits_writes: false,

@@ -17,7 +17,7 @@ use alloc::{collections::BTreeMap, vec::Vec};
 
 pub use holdings::{
     CacheRange, Change, Holdings, Reading, Reason, StagingLimit, Step, TierLimit, TierReading,
-    chunks_in,
+    chunks_in, chunks_max,
 };
 pub use page_cache::page_cache_limit;
 pub use staging::{MainMemory, Staging};

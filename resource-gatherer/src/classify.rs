@@ -105,31 +105,14 @@ impl Profile {
         Self { kind, ..self }
     }
 
+    /// The figures by which it is ranked.
     #[must_use]
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    #[must_use]
-    pub fn latency_ns(&self) -> Option<f64> {
-        self.latency_ns.map(|it| it.median)
-    }
-
-    /// The rate at which a chunk comes into main memory.
-    #[must_use]
-    pub fn bytes_per_s(&self) -> Option<f64> {
-        self.copy_bytes_per_s.or(self.read_bytes_per_s).map(|it| it.median)
-    }
-
-    /// The time to bring one chunk into main memory; `None` without figures.
-    #[must_use]
-    pub(crate) fn chunk_cost_ns(&self) -> Option<f64> {
-        self.rated().chunk_cost_ns()
-    }
-
-    fn rated(&self) -> Rated {
-        let (latency_ns, bytes_per_s) = (self.latency_ns(), self.bytes_per_s());
-        Rated { kind: self.kind, latency_ns, bytes_per_s }
+    pub fn rated(&self) -> Rated {
+        Rated {
+            kind: self.kind,
+            latency_ns: self.latency_ns.map(|it| it.median),
+            bytes_per_s: self.copy_bytes_per_s.or(self.read_bytes_per_s).map(|it| it.median),
+        }
     }
 }
 
@@ -169,7 +152,7 @@ pub(crate) fn class_of(places: &[Profile], index: usize) -> Option<MemoryClass> 
 ///
 /// If `group` is empty.
 pub(crate) fn slowest(places: &[Profile], group: &[usize]) -> usize {
-    let cost = |index: usize| places[index].chunk_cost_ns().unwrap_or(0.0);
+    let cost = |index: usize| places[index].rated().chunk_cost_ns().unwrap_or(0.0);
     let slowest = group.iter().copied().max_by(|a, b| cost(*a).total_cmp(&cost(*b)));
     slowest.expect("a tier has at least one place")
 }

@@ -15,7 +15,6 @@ mod generated_runs;
 mod index_transfer;
 mod jobs;
 mod join;
-mod limits;
 mod loans;
 mod local_job;
 mod manager_connection;

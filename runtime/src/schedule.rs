@@ -1,8 +1,7 @@
 //! The inputs of schedules: what follows from a job and its dataset.
 //!
 //! From them and from the offer of a node the core makes the schedule of that node
-//! ([`tierfeed_core::fleet::first_schedule`]). The manager does so for each agent; `plan`, `analyze` and the
-//! simulator make the same one without a network.
+//! ([`tierfeed_core::fleet::first_schedule`]).
 
 pub(crate) mod transforms;
 
@@ -15,14 +14,14 @@ use tierfeed_core::{
         first_schedule::{self, COPY_THREADS, Phases, READS_AT_FIRST, ScheduleInputs},
         schedule::{Offer, Schedule},
     },
-    retention::in_place::{SampleLengths, Verified},
+    retention::in_place::SampleLengths,
     session::{Cycle, Windows},
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::source;
 use tierfeed_prefetcher::fetcher::{FILE_THREADS, REQUESTS_MAX};
-use tierfeed_workload_analyzer::{Job, demand::Demand, job::Verify};
+use tierfeed_workload_analyzer::{Job, demand::Demand};
 
 /// The most that tables and alignment of a sample take in staging memory.
 const BYTES_PER_STAGED_SAMPLE: u64 = 96;
@@ -53,10 +52,7 @@ pub fn inputs(job: &Job, demand: &Demand) -> ScheduleInputs {
         chunk: job.chunk,
         policy: job.policy,
         stay: job.policy.stay(job.shuffle),
-        verified: match job.verify {
-            Verify::Shared => Verified::Never,
-            Verify::Always => Verified::Always,
-        },
+        verify: job.verify,
         lengths: if demand.has_equal_samples { SampleLengths::One } else { SampleLengths::Several },
         modes: job.tiers.iter().map(|tier| (tier.kind, tier.direct)).collect(),
         limits_writes: storage.is_some_and(|tier| tier.writes_per_epoch.is_some()),

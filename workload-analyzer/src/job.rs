@@ -25,8 +25,11 @@ use tierfeed_core::{
     fleet::depth::STAGED_BATCHES,
     id::NumaNode,
     order::{self, FurtherDatasets, Position, Shuffle, Spec, SpecError, World},
-    retention::{in_place, policy},
-    session::{LookAhead, SkipShare, assignment::Assignment},
+    retention::{
+        in_place::{self, Verify},
+        policy,
+    },
+    session::{LookAhead, OnError, assignment::Assignment},
     tier::{self, Speed},
     units::{Bytes, Nanoseconds},
 };
@@ -214,14 +217,6 @@ impl PageCache {
 )]
 pub struct OnlyDescribed;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnError {
-    /// The trainer gets an error that names the sample.
-    Fail,
-    /// The batch is delivered without the sample, and the report counts it, up to this share of an epoch.
-    Skip(SkipShare),
-}
-
 /// The network between the nodes of a job. In both, nodes prove to each other that they belong to the job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -231,17 +226,6 @@ pub enum Network {
     Open,
     /// Only nodes of the job reach it, so that samples are sent as they are.
     Private,
-}
-
-/// Which copies between tiers are compared with the checksum of the bytes that the cold store delivered.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verify {
-    /// Copies from memory and files that other processes can write: staging and directories.
-    #[default]
-    Shared,
-    /// All copies, also those from memory tiers.
-    Always,
 }
 
 /// A tier that a job wants to use on every node.

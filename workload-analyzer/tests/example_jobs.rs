@@ -11,6 +11,7 @@ use tierfeed_core::{
     budget::{Percent, Request},
     order::Shuffle,
     retention::policy,
+    session::OnError,
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
@@ -19,7 +20,7 @@ use tierfeed_workload_analyzer::{
     Job,
     analysis::Analysis,
     demand::{Demand, Sizes},
-    job::{OnError, Presence},
+    job::Presence,
 };
 
 fn configs() -> PathBuf {

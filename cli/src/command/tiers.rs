@@ -152,8 +152,8 @@ fn calibrated(path: &Path) -> Option<String> {
         format!("  {place}: {latency}, {rate} into main memory")
     };
     lines.extend(known.tiers.iter().filter_map(|tier| {
-        let profile = tier.profile()?;
-        Some(line(place(tier), profile.latency_ns()?, profile.bytes_per_s()?))
+        let rated = tier.profile()?.rated();
+        Some(line(place(tier), rated.latency_ns?, rated.bytes_per_s?))
     }));
     lines.extend(known.cold_stores.iter().map(|store| {
         let place = format!("cold store {}", store.place);

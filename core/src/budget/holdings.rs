@@ -511,6 +511,15 @@ fn bytes_of(chunks: u32, chunk: Bytes) -> Bytes {
     Bytes(u64::from(chunks).saturating_mul(chunk.0))
 }
 
+/// The most chunks that a cache may have: one with a share grows to the bytes that are `useful`.
+#[must_use]
+pub fn chunks_max(cache: Bytes, share: Option<Percent>, useful: Bytes, chunk: Bytes) -> u32 {
+    let chunks = chunks_in(cache, chunk);
+    // One chunk more than the bytes need, for samples that do not fit at the end of a chunk.
+    let of_use = chunks_in(useful, chunk).saturating_add(2);
+    if share.is_some() { chunks.max(of_use) } else { chunks }
+}
+
 /// The whole chunks in `bytes`.
 #[must_use]
 pub fn chunks_in(bytes: Bytes, chunk: Bytes) -> u32 {

@@ -8,7 +8,7 @@
 //!    rate of the cold store.
 //! 2. The others stand as the probe classifies them ([`order`]).
 //! 3. Main memory is divided into staging, as deep as [`depth`] says with room for more, and cache. If it holds no batch, CXL
-//!    memory holds the rest of staging ([`staging_tiers`]).
+//!    memory holds the rest of staging ([`Staging::beyond_main_memory`]).
 //! 4. Of all caches together, as much is kept free for samples to come as the phases that the job declares
 //!    are worth ([`look_ahead`]).
 
@@ -17,7 +17,6 @@ mod depth;
 mod form;
 mod look_ahead;
 mod order;
-mod staging_tiers;
 
 use alloc::{borrow::ToOwned, collections::BTreeMap, format, string::String, vec, vec::Vec};
 use core::num::NonZeroU32;
@@ -39,7 +38,7 @@ use crate::{
     retention::{
         in_place::{
             InPlaceDecision, InPlaceInputs, InPlaceMode, ReadPath, Reason, SHARED_TIERS_MAX,
-            SampleLengths, Verified, choose,
+            SampleLengths, Verify, choose,
         },
         policy::{self, Stay},
     },
@@ -77,7 +76,7 @@ pub struct ScheduleInputs {
     pub policy: policy::Kind,
     /// For how long it keeps a sample where it lies.
     pub stay: Stay,
-    pub verified: Verified,
+    pub verify: Verify,
     /// Whether samples have one length.
     pub lengths: SampleLengths,
     /// The modes for direct use, by kind of tier.
@@ -131,12 +130,7 @@ fn staged_as(inputs: &ScheduleInputs, offer: &Offer) -> Result<Schedule, Infeasi
     let staged = match main {
         Some(budget) => {
             let rooms: Vec<_> = placed.iter().map(room_for_staging).collect();
-            staging_tiers::beyond_main_memory(
-                inputs.staging(depth_max),
-                budget,
-                split.arena,
-                &rooms,
-            )?
+            inputs.staging(depth_max).beyond_main_memory(budget, split.arena, &rooms)?
         }
         None => vec![Bytes(0); placed.len()],
     };
@@ -310,9 +304,8 @@ fn direct(
         Kind::MainMemory => mode.filter(|mode| *mode != InPlaceMode::Never),
         Kind::Scratch | Kind::Storage => None,
     }?;
-    let ScheduleInputs { stay, verified, lengths, .. } = *inputs;
-    let facts =
-        InPlaceInputs { mode, rates: found.reads, stay, verified, lengths, pace: found.pace };
+    let ScheduleInputs { stay, verify, lengths, .. } = *inputs;
+    let facts = InPlaceInputs { mode, rates: found.reads, stay, verify, lengths, pace: found.pace };
     let choice = choose(&facts);
     if choice.path == ReadPath::Direct && *shared_tiers == SHARED_TIERS_MAX {
         return Some(InPlaceDecision {

@@ -55,27 +55,11 @@ impl Link {
         Nanoseconds(expected.saturating_mul(PATIENCE)).clamp(LATE_MIN, LATE_MAX)
     }
 
-    fn verdict(&self, cold: Option<BytesPerSecond>) -> Verdict {
-        match (self.rate, cold) {
-            _ if self.measurements < JUDGED_AFTER => Verdict::Open,
-            (Some(rate), Some(cold))
-                if u128::from(rate.0) * 100
-                    < u128::from(cold.0) * u128::from(SLOW_BELOW_PERCENT) =>
-            {
-                Verdict::Slow
-            }
-            _ => Verdict::Fast,
-        }
+    fn is_slow(&self, cold: Option<BytesPerSecond>) -> bool {
+        self.rate.zip(cold).is_some_and(|(rate, cold)| {
+            u128::from(rate.0) * 100 < u128::from(cold.0) * u128::from(SLOW_BELOW_PERCENT)
+        })
     }
-}
-
-/// The rate of a peer beside that of the cold store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// Too little was measured.
-    Open,
-    Slow,
-    Fast,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,11 +99,6 @@ impl Judgement {
         self.pauses
     }
 
-    #[must_use]
-    pub fn is_gone(&self) -> bool {
-        self.standing == Standing::Gone
-    }
-
     /// Another process works as the peer; what was counted of it goes on.
     pub fn restart(&mut self) {
         *self = Self { pauses: self.pauses, ..Self::default() };
@@ -143,10 +122,11 @@ impl Judgement {
         failures: u32,
         now: Nanoseconds,
     ) -> Option<Change> {
-        match (self.standing, link.verdict(cold)) {
-            (Standing::Asked, Verdict::Slow) => return Some(self.pause(Standing::Slow, now)),
-            (Standing::Asked, Verdict::Fast) if failures == 0 => self.pause = PAUSE_MIN,
-            (Standing::Slow | Standing::Failing, _) if self.retry_at <= now => {
+        match self.standing {
+            Standing::Asked if link.measurements < JUDGED_AFTER => {}
+            Standing::Asked if link.is_slow(cold) => return Some(self.pause(Standing::Slow, now)),
+            Standing::Asked if failures == 0 => self.pause = PAUSE_MIN,
+            Standing::Slow | Standing::Failing if self.retry_at <= now => {
                 self.standing = Standing::Asked;
                 return Some(Change::Found);
             }
@@ -192,11 +172,15 @@ mod tests {
 
     #[test]
     fn a_peer_is_slow_when_it_was_measured_often_enough_and_clearly_below_the_cold_store() {
-        assert_eq!(link(Some(74), 1000).verdict(COLD), Verdict::Slow);
-        assert_eq!(link(Some(75), 1000).verdict(COLD), Verdict::Fast);
-        assert_eq!(link(Some(1), 1000).verdict(None), Verdict::Fast);
+        let is_lost = |link: Link, cold| {
+            let change = Judgement::default().measure(&link, cold, 0, Nanoseconds(0));
+            change == Some(Change::Lost)
+        };
+        assert!(is_lost(link(Some(74), 1000), COLD));
+        assert!(!is_lost(link(Some(75), 1000), COLD));
+        assert!(!is_lost(link(Some(1), 1000), None));
         let few = Link { measurements: JUDGED_AFTER - 1, ..link(Some(1), 1000) };
-        assert_eq!(few.verdict(COLD), Verdict::Open);
+        assert!(!is_lost(few, COLD));
     }
 
     #[test]

@@ -112,8 +112,9 @@ fn stated_figures_rank_no_faster_than_the_memory_that_plays_them() {
         bandwidth: BytesPerSecond(mb_per_s * 1_000_000),
     };
     let main = alone(Kind::MainMemory, 100.0, 12.0);
-    let rate =
-        |mb_per_s, player| Profile::emulated(Kind::Scratch, stated(mb_per_s), player).bytes_per_s();
+    let rate = |mb_per_s, player| {
+        Profile::emulated(Kind::Scratch, stated(mb_per_s), player).rated().bytes_per_s
+    };
     assert_eq!(rate(90_000, Some(&main)), Some(12e9));
     assert_eq!(rate(50, Some(&main)), Some(50e6));
     assert_eq!(rate(50, None), Some(50e6));

@@ -16,7 +16,7 @@ use std::{
 
 use tierfeed_core::{
     fleet::{
-        members::{PeerLink, PeerReport, Peers as KnownPeers},
+        members::{PeerLink, PeerReport, Peers as KnownPeers, Standing},
         standing::{Change, FAILURES_AT_RETRY, Judgement, Link},
     },
     id::{Epoch, NodeId, OpId, SampleId},
@@ -231,7 +231,10 @@ impl Peers {
                 (Ok(address), there) => {
                     self.client.set_peer(node, address, told.process);
                     match there {
-                        Some(peer) if peer.process == told.process && !peer.judgement.is_gone() => {
+                        Some(peer)
+                            if peer.process == told.process
+                                && peer.judgement.standing() != Standing::Gone =>
+                        {
                             continue;
                         }
                         Some(peer) => peer.restart(told.process),
@@ -241,7 +244,7 @@ impl Peers {
                 }
                 // A manager that was restarted has not heard of it yet.
                 (Err(_), _) if told.process == 0 => {}
-                (Err(_), Some(peer)) if !peer.judgement.is_gone() => {
+                (Err(_), Some(peer)) if peer.judgement.standing() != Standing::Gone => {
                     peer.judgement.leave();
                     self.client.remove_peer(node);
                     events.push(SessionEvent::PeerLost { node });
@@ -275,7 +278,9 @@ impl Peers {
 
     /// Asks a node for a sample, with the next [`Self::flush`].
     fn read(&mut self, op: OpId, sample: SampleId, from: NodeId, target: Target) {
-        let Some(peer) = self.nodes.get(&from).filter(|peer| !peer.judgement.is_gone()) else {
+        let Some(peer) =
+            self.nodes.get(&from).filter(|peer| peer.judgement.standing() != Standing::Gone)
+        else {
             return self
                 .completions
                 .push(SessionEvent::Completed { op, outcome: Err(Fault::Vanished) });

@@ -11,6 +11,7 @@ use tierfeed_core::{
     fleet::{Applied, Assignment, Ledger, Origin, launch::JobWorld, schedule::Schedule},
     id::{Epoch, NodeId, NumaNode, Rank},
     order::{Spec, World},
+    retention::in_place,
     session::{Event as SessionEvent, LookAhead, Session},
     tier::Kind,
     units::{Bytes, Nanoseconds},
@@ -23,7 +24,7 @@ use tierfeed_prefetcher::{
     tier::Backing,
 };
 use tierfeed_resource_gatherer::{Sysroot, Watch};
-use tierfeed_workload_analyzer::{Job, job};
+use tierfeed_workload_analyzer::Job;
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
@@ -31,7 +32,6 @@ use super::{
     Ranks, Readers, Settings, Starvation, briefing,
     fetcher::{Cold, fetcher},
     join::Joined,
-    limits,
     memory::Chunks,
     observer::Observer,
     page_cache,
@@ -241,7 +241,7 @@ fn session(
 ) -> (Session, Holdings) {
     let lengths = Lengths { stored: catalog.sizes().collect(), prepared };
     let settings = layout.session(job, lengths, order, node);
-    let holdings = limits::holdings(layout, &settings);
+    let holdings = layout.holdings(&settings);
     (Session::new(settings).with_slices(STAGED_AT_A_TIME), holdings)
 }
 
@@ -386,8 +386,8 @@ fn plane_settings(job: &Job, layout: &Layout, sockets: &Sockets) -> PlaneSetting
         staging_behind: layout.staging.iter().skip(in_main).map(region_part).collect(),
         operations_max: NonZeroUsize::new(operations).unwrap_or(NonZeroUsize::MIN),
         verify: match job.verify {
-            job::Verify::Shared => Verify::Shared,
-            job::Verify::Always => Verify::Always,
+            in_place::Verify::Shared => Verify::Shared,
+            in_place::Verify::Always => Verify::Always,
         },
     }
 }

@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 
 use tierfeed_core::{
-    budget::Percent,
+    budget::{self, Percent},
     retention::in_place::{InPlaceDecision, Rates, ReadPath, Reason},
     tier::{Kind, Locality},
     units::{Bytes, BytesPerSecond, whole},
@@ -18,7 +18,7 @@ use tierfeed_resource_gatherer::{
 use super::Layout;
 
 /// Spare addresses beyond a tier's chunks: a chunk with broken memory is not reused.
-const SPARE_CHUNKS: u64 = 16;
+const SPARE_CHUNKS: u32 = 16;
 
 impl Layout {
     /// Turns direct use off for tiers whose memory trainers cannot map.
@@ -59,10 +59,7 @@ pub(super) fn chunks_max(
     chunk: Bytes,
     most: Bytes,
 ) -> NonZeroU32 {
-    let chunks = cache.0 / chunk.0.max(1);
-    let of_use = most.0 / chunk.0.max(1) + 2;
-    let most = if share.is_some() { chunks.max(of_use) } else { chunks };
-    let most = u32::try_from(most.saturating_add(SPARE_CHUNKS)).unwrap_or(u32::MAX);
+    let most = budget::chunks_max(cache, share, most, chunk).saturating_add(SPARE_CHUNKS);
     NonZeroU32::new(most).unwrap_or(NonZeroU32::MAX)
 }
 

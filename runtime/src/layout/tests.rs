@@ -22,6 +22,8 @@ use tierfeed_workload_analyzer::demand::{Demand, Sizes};
 
 use super::*;
 
+mod holdings;
+
 const GIB: u64 = 1 << 30;
 
 fn numa(id: u32, kind: MemoryKind, cpus: Vec<u32>) -> NumaInventory {

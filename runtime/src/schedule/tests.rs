@@ -10,7 +10,7 @@ use tierfeed_core::{
     id::{Epoch, NumaNode},
     retention::{
         form::{Form, SampleTime},
-        in_place::{Rates, SpeedOrigin},
+        in_place::{Rates, SpeedOrigin, Verify},
         policy::{self, Stay},
     },
     session::LookAhead,
@@ -34,7 +34,7 @@ pub(crate) fn inputs() -> ScheduleInputs {
         chunk: Some(Bytes::mib(1)),
         policy: policy::Kind::Gap,
         stay: Stay::UntilRead,
-        verified: Verified::Never,
+        verify: Verify::Shared,
         lengths: SampleLengths::Several,
         modes: BTreeMap::new(),
         limits_writes: false,

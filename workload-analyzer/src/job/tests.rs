@@ -5,6 +5,7 @@ use tierfeed_core::{
     budget::Percent,
     outage::PATIENCE,
     retention::{in_place::InPlaceMode, policy},
+    session::SkipShare,
     units::BytesPerSecond,
 };
 

@@ -27,7 +27,7 @@ fn inputs() -> ScheduleInputs {
         chunk: Some(Bytes::mib(1)),
         policy: policy::Kind::Gap,
         stay: Stay::UntilRead,
-        verified: Verified::Never,
+        verify: Verify::Shared,
         lengths: SampleLengths::Several,
         modes: BTreeMap::new(),
         limits_writes: false,

@@ -12,7 +12,7 @@ fn places() -> impl Strategy<Value = Vec<Profile>> {
 }
 
 fn cost(places: &[Profile], tier: &[usize]) -> f64 {
-    places[slowest(places, tier)].chunk_cost_ns().unwrap()
+    places[slowest(places, tier)].rated().chunk_cost_ns().unwrap()
 }
 
 proptest! {

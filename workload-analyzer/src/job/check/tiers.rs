@@ -5,7 +5,7 @@ use tierfeed_core::{
     id::NumaNode,
     order::Shuffle,
     retention::{
-        in_place::InPlaceMode,
+        in_place::{InPlaceMode, Verify},
         policy::{self, Stay},
     },
     tier::Kind,
@@ -15,7 +15,7 @@ use tierfeed_core::{
 use super::Check;
 use crate::{
     job::{
-        AfterRun, JobError, JobScratch, KeyConflict, Presence, Reason, TierRequest, Verify,
+        AfterRun, JobError, JobScratch, KeyConflict, Presence, Reason, TierRequest,
         file::{
             CxlMemoryFile, JobScratchFile, MainMemoryFile, NumaNodeFile, Room, ScratchFile,
             SpeedFile, StorageFile, TiersFile,
