@@ -20,7 +20,7 @@ pub use holdings::{
     chunks_in, chunks_max,
 };
 pub use page_cache::page_cache_limit;
-pub use staging::{MainMemory, Staging};
+pub use staging::{Infeasible, MainMemory, Staging};
 
 use crate::{tier::Kind, units::Bytes};
 

@@ -41,8 +41,7 @@ use alloc::{
 
 pub use ledger::{Denial, Ledger};
 pub use message::{
-    Applied, Assignment, Direction, Infeasible, Notice, Progress, Refusal, Registration,
-    TransformProgress,
+    Applied, Assignment, Direction, Notice, Progress, Refusal, Registration, TransformProgress,
 };
 
 pub use self::schedule::Origin;

@@ -21,11 +21,11 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use tierfeed_core::{
     budget::{
-        BudgetError, Claim, Free, Holdings, Percent, Pool, Request, Staging, StagingLimit,
-        TierLimit, chunks_in, chunks_max,
+        BudgetError, Claim, Free, Holdings, Infeasible, Percent, Pool, Request, Staging,
+        StagingLimit, TierLimit, chunks_in, chunks_max,
     },
     fleet::{
-        Infeasible, Origin,
+        Origin,
         schedule::{Figures, LinkWindows, Role, Transforming, WriteRates},
     },
     id::{NodeId, NumaNode, TierId},

@@ -8,9 +8,8 @@ pub(crate) mod transforms;
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use tierfeed_core::{
-    budget::Staging,
+    budget::{Infeasible, Staging},
     fleet::{
-        Infeasible,
         first_schedule::{self, COPY_THREADS, Phases, READS_AT_FIRST, ScheduleInputs},
         schedule::{Offer, Schedule},
     },

@@ -6,9 +6,9 @@
 //!
 //! Invariant, checked by `mod tests`: staging and cache add up to the budget.
 
-use alloc::{vec, vec::Vec};
+use alloc::{format, string::String, vec, vec::Vec};
 
-use crate::{batch::BATCH_ALIGN, fleet::Infeasible, retention::form::Form, units::Bytes};
+use crate::{batch::BATCH_ALIGN, retention::form::Form, units::Bytes};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Staging {
@@ -70,6 +70,41 @@ impl Staging {
             return Err(Infeasible { budget, beyond, batch, ranks, form });
         }
         Ok(parts)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "tiers.main-memory: {budget}{} cannot hold a batch of {batch} for each of {ranks} ranks; \
+     give it at least {}{}",
+    beside(*.beyond, *.ranks),
+    Bytes(.batch.0.saturating_sub(.beyond.0).saturating_mul(u64::from(*.ranks))),
+    for_form(*.form)
+)]
+pub struct Infeasible {
+    pub budget: Bytes,
+    /// The memory of other tiers for each rank.
+    pub beyond: Bytes,
+    pub batch: Bytes,
+    pub ranks: u32,
+    pub form: Form,
+}
+
+/// The reason that a batch takes more room than its stored samples and rows, as the end of a sentence.
+fn for_form(form: Form) -> &'static str {
+    match form {
+        Form::Stored => "",
+        Form::Prepared => {
+            ", or take transform.cache: stored: tiers hold prepared samples, as the job file says or the first \
+             node of the job chose, and a batch has room for these too"
+        }
+    }
+}
+
+fn beside(beyond: Bytes, ranks: u32) -> String {
+    match beyond.0.saturating_mul(ranks.into()) {
+        0 => String::new(),
+        all => format!(" and {} of other memory tiers", Bytes(all)),
     }
 }
 

@@ -25,15 +25,12 @@ pub use self::{
     form::{PreparedLength, Settled, TransformTerms, may_depend_on_own_lengths},
     look_ahead::Phases,
 };
-use super::{
-    Infeasible,
-    schedule::{
-        Device, Figures, FoundTier, LinkWindows, Location, Offer, Role, Schedule, ScheduledTier,
-        TransformSchedule, WriteRates,
-    },
+use super::schedule::{
+    Device, Figures, FoundTier, LinkWindows, Location, Offer, Role, Schedule, ScheduledTier,
+    TransformSchedule, WriteRates,
 };
 use crate::{
-    budget::Staging,
+    budget::{Infeasible, Staging},
     id::Epoch,
     retention::{
         in_place::{
