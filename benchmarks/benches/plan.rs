@@ -39,12 +39,13 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use tierfeed_core::{
     fleet::{
         self, Fleet, Origin, Registration,
+        first_schedule::{self, ScheduleInputs},
         schedule::{Device, Figures, FoundTier, Location, Offer},
     },
     id::{Epoch, NodeId, SampleId},
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::{
-        in_place::{SampleLengths, SpeedOrigin, Verified},
+        in_place::{SampleLengths, SpeedOrigin, Verify},
         partition::{Member, Membership, Partition},
         policy,
         replay::Replay,
@@ -54,7 +55,6 @@ use tierfeed_core::{
     tier::{Buffer, Kind, Speed},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-use tierfeed_runtime::schedule::{self, ScheduleInputs};
 
 const SAMPLES: u32 = 20_000;
 const EPOCHS: u32 = 3;
@@ -262,7 +262,7 @@ fn registrations(criterion: &mut Criterion) {
         chunk: None,
         policy,
         stay: policy.stay(order.shuffle),
-        verified: Verified::Never,
+        verify: Verify::Shared,
         lengths: SampleLengths::Several,
         modes: BTreeMap::new(),
         limits_writes: false,
@@ -284,7 +284,7 @@ fn registrations(criterion: &mut Criterion) {
         let mut fleet = Fleet::new(settings);
         for node in 0..NODES {
             let registration = agent(node);
-            let schedule = schedule::of(&inputs, &registration.offer).expect("a batch fits");
+            let schedule = first_schedule::of(&inputs, &registration.offer).expect("a batch fits");
             let assignment = fleet.handle_registration(registration, schedule, Nanoseconds(0));
             std::hint::black_box(assignment.expect("the world has this node"));
         }

@@ -20,7 +20,7 @@ use tierfeed_runtime::{
     manager,
     rpc::call::JobText,
     run_dir::{RunDir, start_marker::StartMarker},
-    schedule::ScheduleInputs,
+    schedule,
 };
 use tierfeed_workload_analyzer::{
     Job,
@@ -178,7 +178,7 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failur
     let order = job.order_of_all(&catalog.samples()).map_err(Failure::input)?;
     let (first, further) = sums(&catalog);
     let demand = Demand::of(&job, &first).map_err(Failure::input)?.beside(&job, &further);
-    let inputs = ScheduleInputs::of(&job, &demand);
+    let inputs = schedule::inputs(&job, &demand);
     let text = JobText {
         name: job.name.clone(),
         text,

@@ -33,6 +33,16 @@ pub const TABLE_ROW_BYTES: u64 = 32;
 /// The length that the table gives for a sample that could not be read and that the job skips.
 pub const SKIPPED: u64 = u64::MAX;
 
+/// The 99th percentile of a sum of so many random lengths: `mean`, that of the sum, plus 2.326 standard
+/// deviations.
+#[must_use]
+pub fn p99_of_sum(mean: Bytes, variance: u128, count: u64) -> Bytes {
+    let deviation = variance.saturating_mul(count.into()).isqrt();
+    let tail = deviation.saturating_mul(2_326) / 1_000;
+    let sum = u128::from(mean.0).saturating_add(tail);
+    Bytes(u64::try_from(sum).unwrap_or(u64::MAX))
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Entry {
     pub sample: SampleId,

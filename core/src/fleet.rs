@@ -19,15 +19,16 @@
 //! 3. A node never lends more chunks than it registered, and a new process starts with none lent.
 //! 4. A silent node is reported lost once per silence, and not after it drained.
 //!
-//! Deliberately absent: the ranking of tiers, which the caller does from what was measured, and the memory
-//! itself, which agents hold.
+//! Deliberately absent: what makes a schedule of an offer ([`first_schedule`]), for which the caller has the inputs of
+//! the job, and the memory itself, which agents hold.
 
-pub mod budget;
 pub mod depth;
+pub mod first_schedule;
 pub mod launch;
 pub mod members;
 pub mod revision;
 pub mod schedule;
+pub mod standing;
 pub mod training;
 
 mod ledger;
@@ -40,8 +41,7 @@ use alloc::{
 
 pub use ledger::{Denial, Ledger};
 pub use message::{
-    Applied, Assignment, Direction, Infeasible, Notice, Progress, Refusal, Registration,
-    TransformProgress,
+    Applied, Assignment, Direction, Notice, Progress, Refusal, Registration, TransformProgress,
 };
 
 pub use self::schedule::Origin;

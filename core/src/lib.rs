@@ -20,6 +20,7 @@ mod named;
 mod sorted_queue;
 
 pub mod batch;
+pub mod budget;
 pub mod id;
 pub mod latency_quantiles;
 pub mod outage;

@@ -1,5 +1,7 @@
 //! What a tier is: memory or storage with a speed and a byte budget, numbered from the fastest.
 
+pub mod rank;
+
 use core::{fmt, str::FromStr};
 
 pub use tierfeed_units::Locality;

@@ -49,10 +49,7 @@ pub use self::{
     descriptors::{Descriptors, read_stream},
     endpoint::BindError,
     entry::ReleaseKind,
-    message::{
-        GRANT_CHUNKS_MAX, GrantId, Hello, Malformed, PROTOCOL, Pages, RequestId, Role,
-        SHARED_TIERS_MAX,
-    },
+    message::{GRANT_CHUNKS_MAX, GrantId, Hello, Malformed, PROTOCOL, Pages, RequestId, Role},
     named_dataset::{NamedDataset, NoDataset},
     peer::ForeignUser,
     refusal::Explained,

@@ -31,9 +31,6 @@ const REASON_BYTES_MAX: usize = 512;
 /// Chunks in one grant. Descriptors in flight count against the sender's limit of open files.
 pub const GRANT_CHUNKS_MAX: usize = 256;
 
-/// Number of tiers that trainers of one node may map. A welcome has a descriptor for each.
-pub const SHARED_TIERS_MAX: usize = 16;
-
 /// Identifies a control request on its connection, so that a late answer is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -39,6 +39,7 @@ use tierfeed_core::{
     batch::Batch,
     fleet::launch::JobWorld,
     id::{BatchId, ConnectionId, Epoch, LeaseId, Rank, SampleId, TierId},
+    retention::in_place::SHARED_TIERS_MAX,
     session::{Refusal, Tally, Wait},
     units::Bytes,
 };
@@ -55,9 +56,7 @@ use super::{
     descriptors::Descriptors,
     endpoint::{BindError, Endpoint},
     entry::ReleaseKind,
-    message::{
-        EXPLAINED_MAX, FromAgent, GrantId, Pages, RequestId, Role, SHARED_TIERS_MAX, SampleReason,
-    },
+    message::{EXPLAINED_MAX, FromAgent, GrantId, Pages, RequestId, Role, SampleReason},
     wake,
 };
 use crate::SharedTier;

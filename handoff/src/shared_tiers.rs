@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 
-use tierfeed_core::{id::TierId, units::Bytes};
+use tierfeed_core::{id::TierId, retention::in_place::SHARED_TIERS_MAX, units::Bytes};
 use tierfeed_numa_memory::{MapError, ReadView};
 
-use super::message::{SHARED_TIERS_MAX, SharedTierBytes};
+use super::message::SharedTierBytes;
 
 /// The tiers that a client mapped. They stay mapped while this value lives, even if the agent ends.
 #[derive(Debug, Clone, Default)]

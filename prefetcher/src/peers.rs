@@ -37,8 +37,9 @@ mod server;
 use std::{fmt, time::Duration};
 
 use tierfeed_core::{
+    fleet::standing,
     id::{NodeId, SampleId},
-    units::{Bytes, BytesPerSecond, Nanoseconds},
+    units::Bytes,
 };
 use tokio::time::Instant;
 
@@ -186,14 +187,8 @@ pub struct LinkFigures {
     pub connections: usize,
     /// Bytes of the requests that are not over, those that have arrived included.
     pub in_flight: Bytes,
-    /// The most that may be in flight: twice the product of rate and round trip, within limits.
-    pub window: Bytes,
-    /// The recent rate of arriving bytes while some were expected; `None` before the first.
-    pub rate: Option<BytesPerSecond>,
-    /// The number of measurements of the rate since the last [`Client::measure_anew`].
-    pub measurements: u32,
-    /// The shortest recent time from a request to the first byte of its answer; `None` before the first.
-    pub round_trip: Option<Nanoseconds>,
+    /// Counts since the last [`Client::measure_anew`].
+    pub measured: standing::Link,
 }
 
 #[cfg(test)]

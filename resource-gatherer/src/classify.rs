@@ -1,18 +1,12 @@
-//! Decides which places make one tier and in which order the tiers stand.
+//! Decides which places make one tier; the core ranks the tiers.
 //!
 //! 1. Two memory nodes belong together if they are of one kind and class and neither latency nor
-//!    bandwidth differs by more than [`RATIO_MAX`], or by more than the confidence intervals tell apart.
-//!    Groups are chained (single linkage), so that the order of the nodes does not matter.
+//!    bandwidth differs by more than [`rank::RATIO_MAX`], or by more than the confidence intervals tell
+//!    apart. Groups are chained (single linkage), so that the order of the nodes does not matter.
 //! 2. What an earlier classification decided stands until a ratio leaves [`group::RATIO_STAYS`].
 //! 3. Directories and emulated tiers stand alone. Nodes that the settings put together make one tier,
 //!    without others, however fast they are.
-//! 4. Tiers are ranked by what it costs to bring one chunk from them into main memory: latency plus
-//!    512 MiB at the rate of the copy. Storage is on the same scale.
-//! 5. Costs of at most [`RATIO_MAX`] times the cheapest of them are a tie, because a RAM disk is the same
-//!    DRAM as main memory and noise must not swap them. A tie is resolved by kind; within a kind the
-//!    cost decides, then the latency.
-//! 6. A place without figures stands where its kind would; if it is memory, before every place that is
-//!    slower than [`MEMORY_RATE_MIN`].
+//! 4. A tier is ranked ([`rank`]) by the place whose chunks cost most.
 //!
 //! The kernel's own grouping, in steps of 128 of an abstract distance (`mm/memory-tiers.c`), is not used:
 //! with 5 % noise it is wrong for 42 % of the groupings of a real CXL machine, this rule for at most 1 %.
@@ -21,14 +15,13 @@ mod class;
 mod comparison;
 mod constraints;
 mod group;
-mod rank;
 #[cfg(test)]
 mod tests;
 mod view;
 
-use tierfeed_core::{
-    tier::{Kind, Speed},
-    units::{Bytes, BytesPerSecond, Nanoseconds},
+use tierfeed_core::tier::{
+    Kind, Speed,
+    rank::{self, Rated},
 };
 
 pub use self::{class::MemoryClass, constraints::Assignment};
@@ -41,21 +34,6 @@ use crate::figures::{
     Figures,
     estimate::{Estimate, to_f64},
 };
-
-/// The largest ratio of two figures that count as the same.
-pub const RATIO_MAX: f64 = 1.30;
-
-/// A tier is ranked by the time to bring a chunk of this size into main memory.
-pub(crate) const CHUNK: Bytes = Bytes::mib(512);
-
-/// The rate, in bytes per second, that any memory exceeds, so that memory without figures stands before a
-/// place that is known to be slower.
-///
-/// # Source
-///
-/// Published devices behind CXL have 17 GB/s and more; one thread on a busy virtual machine reads DRAM at 3
-/// GB/s.
-pub(crate) const MEMORY_RATE_MIN: f64 = 1e9;
 
 /// The other places with which a place may share a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,55 +100,19 @@ impl Profile {
         }
     }
 
-    /// A place that stands alone, with these figures, as far as they are known.
-    #[must_use]
-    pub fn stated(
-        kind: Kind,
-        latency: Option<Nanoseconds>,
-        bandwidth: Option<BytesPerSecond>,
-    ) -> Self {
-        Self {
-            latency_ns: latency.map(|latency| Estimate::stated(to_f64(latency.0))),
-            copy_bytes_per_s: bandwidth.map(|rate| Estimate::stated(to_f64(rate.0))),
-            ..Self::unmeasured(kind)
-        }
-    }
-
     #[must_use]
     pub fn as_kind(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
 
+    /// The figures by which it is ranked.
     #[must_use]
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    #[must_use]
-    pub fn latency_ns(&self) -> Option<f64> {
-        self.latency_ns.map(|it| it.median)
-    }
-
-    /// The rate at which a chunk comes into main memory.
-    #[must_use]
-    pub fn bytes_per_s(&self) -> Option<f64> {
-        self.copy_bytes_per_s.or(self.read_bytes_per_s).map(|it| it.median)
-    }
-
-    /// The time to bring one chunk into main memory; `None` without figures.
-    #[must_use]
-    pub fn chunk_cost_ns(&self) -> Option<f64> {
-        Some(self.latency_ns()? + to_f64(CHUNK.0) * 1e9 / self.bytes_per_s()?)
-    }
-
-    /// Whether any memory is faster; false without figures.
-    #[must_use]
-    pub fn is_slower_than_memory(&self) -> bool {
-        self.chunk_cost_ns().is_some_and(|cost| cost > to_f64(CHUNK.0) * 1e9 / MEMORY_RATE_MIN)
-    }
-
-    fn is_memory(&self) -> bool {
-        self.kind != Kind::Storage
+    pub fn rated(&self) -> Rated {
+        Rated {
+            kind: self.kind,
+            latency_ns: self.latency_ns.map(|it| it.median),
+            bytes_per_s: self.copy_bytes_per_s.or(self.read_bytes_per_s).map(|it| it.median),
+        }
     }
 }
 
@@ -180,12 +122,15 @@ pub(crate) fn slower(stated: Option<Estimate>, played: Option<Estimate>) -> Opti
 }
 
 /// The tiers, fastest first, each as the indices of its places in ascending order of their numbers.
-///
-/// Both the probe and the layout of a job call it, so that a job has the order that the report shows.
 #[must_use]
 pub fn classify(places: &[Profile]) -> Vec<Vec<usize>> {
     let places = class::settle(places);
-    rank::rank(&places, group::group(&places))
+    let mut groups = group::group(&places);
+    // Tiers that nothing else tells apart stand by their numbers.
+    groups.sort_unstable();
+    let rated: Vec<Rated> =
+        groups.iter().map(|group| places[slowest(&places, group)].rated()).collect();
+    rank::rank(&rated).into_iter().map(|index| groups[index].clone()).collect()
 }
 
 /// The class of a memory node after unknown memory was compared with the other nodes; `None` for a place that
@@ -207,7 +152,7 @@ pub(crate) fn class_of(places: &[Profile], index: usize) -> Option<MemoryClass> 
 ///
 /// If `group` is empty.
 pub(crate) fn slowest(places: &[Profile], group: &[usize]) -> usize {
-    let cost = |index: usize| places[index].chunk_cost_ns().unwrap_or(0.0);
+    let cost = |index: usize| places[index].rated().chunk_cost_ns().unwrap_or(0.0);
     let slowest = group.iter().copied().max_by(|a, b| cost(*a).total_cmp(&cost(*b)));
     slowest.expect("a tier has at least one place")
 }

@@ -159,7 +159,7 @@ impl Tier {
     pub fn profile(&self) -> Option<Profile> {
         let is_measured = matches!(self.source, Basis::Measured | Basis::Config);
         let profile = Profile::of(self.kind, &self.estimates);
-        let has_cost = profile.chunk_cost_ns().is_some();
+        let has_cost = profile.rated().chunk_cost_ns().is_some();
         (is_measured && has_cost && !self.emulated).then_some(profile)
     }
 

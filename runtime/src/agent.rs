@@ -15,7 +15,6 @@ mod generated_runs;
 mod index_transfer;
 mod jobs;
 mod join;
-mod limits;
 mod loans;
 mod local_job;
 mod manager_connection;
@@ -51,6 +50,7 @@ use std::{
 };
 
 use tierfeed_core::{
+    budget::Holdings,
     fleet::{Applied, Assignment, Direction, members::PeerReport, schedule::Schedule},
     id::ConnectionId,
     order::Spec,
@@ -69,7 +69,6 @@ use self::{
     completions::{Completion, Completions},
     fetcher::Cold,
     jobs::Jobs,
-    limits::Limits,
     loans::Loans,
     manager_connection::{FromManager, ManagerHandle, ToManager},
     memory::Lent,
@@ -189,7 +188,7 @@ pub struct Agent {
     manager: ManagerHandle,
     loans: Loans<memory::Chunks>,
     lending: JoinSet<Lent>,
-    limits: Limits,
+    holdings: Holdings,
     monitor: Monitor,
     published: Publications,
     footprint: Footprint,

@@ -20,9 +20,12 @@ mod writers;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use tierfeed_core::{
+    budget::{
+        BudgetError, Claim, Free, Holdings, Infeasible, Percent, Pool, Request, Staging,
+        StagingLimit, TierLimit, chunks_in, chunks_max,
+    },
     fleet::{
-        Infeasible, Origin,
-        budget::Staging,
+        Origin,
         schedule::{Figures, LinkWindows, Role, Transforming, WriteRates},
     },
     id::{NodeId, NumaNode, TierId},
@@ -35,11 +38,8 @@ use tierfeed_core::{
     tier::{Buffer, Kind},
     units::{Bytes, BytesPerSecond},
 };
-use tierfeed_prefetcher::{
-    budget::{BudgetError, Claim, Free, Percent, Pool, Request},
-    tier::{Backing, TierSettings},
-};
-use tierfeed_workload_analyzer::{Job, job::OnError};
+use tierfeed_prefetcher::tier::{Backing, TierSettings};
+use tierfeed_workload_analyzer::Job;
 
 use claims::tier_claims;
 pub use found::Found;
@@ -233,6 +233,33 @@ impl Layout {
         session::Settings { node, in_place_tiers, ..settings }
     }
 
+    /// The limits of the memory that the job holds.
+    pub(crate) fn holdings(&self, settings: &session::Settings) -> Holdings {
+        let dataset = settings.sizes.iter().fold(0, |sum: u64, len| sum.saturating_add(len.0));
+        let limit = |(at, tier): (usize, &TierLayout)| {
+            let useful =
+                settings.aim.useful.get(at).map_or(dataset, |useful| useful.0.min(dataset));
+            TierLimit {
+                kind: tier.settings.kind,
+                pool: tier.pool,
+                share: tier.share,
+                beside: Bytes(tier.budget.0 - tier.cache.0),
+                chunks: chunks_in(tier.cache, self.chunk),
+                chunks_max: chunks_max(tier.cache, tier.share, Bytes(useful), self.chunk),
+            }
+        };
+        let tiers: Vec<TierLimit> = self.tiers.iter().enumerate().map(limit).collect();
+        let ranks = u64::from(settings.order.world.ranks_per_node);
+        let batches = settings.staged_max().max(session::STAGED_MIN);
+        let staging = StagingLimit {
+            pool: MEMORY,
+            batches,
+            batches_min: session::STAGED_MIN,
+            batch: Bytes(self.staged.arena.0.saturating_mul(ranks) / u64::from(batches)),
+        };
+        Holdings::new(self.chunk, staging, &tiers)
+    }
+
     #[must_use]
     pub fn scratch(&self) -> Option<&TierLayout> {
         self.tiers.iter().find(|tier| tier.settings.kind == Kind::Scratch)
@@ -310,10 +337,7 @@ pub(crate) fn session(
         staged_batches: depth,
         staged_batches_max: depth_max,
         arena,
-        on_error: match job.on_error {
-            OnError::Fail => session::OnError::Fail,
-            OnError::Skip(share) => session::OnError::Skip(share),
-        },
+        on_error: job.on_error,
         windows: windows.session(job.assignment),
         aim,
         in_place_tiers: Vec::new(),

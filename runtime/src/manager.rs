@@ -16,6 +16,7 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf, sync::Arc, time::Duratio
 use tierfeed_core::{
     fleet::{
         self, Applied, Assignment, Direction, Fleet, Notice, Refusal, Registration,
+        first_schedule::{self, ScheduleInputs},
         members::PeerReport,
         schedule::{Role, Schedule},
         training::{Patience, Stage, Training},
@@ -52,7 +53,6 @@ use crate::{
         schedule_log::{self, ScheduleRecord},
         start_marker::StartMarker,
     },
-    schedule::{self, ScheduleInputs},
     shutdown::{self, Shutdown},
     transport::{
         keep_alive::{PINGS, Pings},
@@ -402,7 +402,7 @@ impl Manager {
         registration: Registration,
         now: Nanoseconds,
     ) -> Result<Assignment, Refusal> {
-        let assigned = schedule::of(&self.inputs, &registration.offer)
+        let assigned = first_schedule::of(&self.inputs, &registration.offer)
             .map_err(Refusal::from)
             .and_then(|it| self.fleet.handle_registration(registration, it, now));
         self.counters.count_registration(&assigned);

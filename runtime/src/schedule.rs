@@ -1,147 +1,79 @@
-//! Makes the schedule of a node: what it found, classified and divided, by the inputs of the job.
+//! The inputs of schedules: what follows from a job and its dataset.
 //!
-//! The manager makes one for each agent; `plan`, `analyze` and the simulator make the same one without a
-//! network. It is a pure function of [`ScheduleInputs`] and [`Offer`]: equal inputs give equal bytes on the wire.
-//!
-//! 1. A tier is left out if its chunks cost over 30 % more than those of the cold store, by the measure of
-//!    the classification, or if it lies on the disk that holds the dataset: reading there would take from the
-//!    rate of the cold store.
-//! 2. The others stand as the probe classifies them ([`order`]).
-//! 3. Main memory is divided into staging, as deep as [`depth`] says with room for more, and cache. If it holds no batch, CXL
-//!    memory holds the rest of staging ([`staging_tiers`]).
-//! 4. Of all caches together, as much is kept free for samples to come as the phases that the job declares
-//!    are worth ([`look_ahead`]).
+//! From them and from the offer of a node the core makes the schedule of that node
+//! ([`tierfeed_core::fleet::first_schedule`]).
 
-mod chunk;
-mod depth;
-mod form;
-mod look_ahead;
-mod order;
-mod staging_tiers;
 pub(crate) mod transforms;
 
-use std::{
-    collections::BTreeMap,
-    num::{NonZeroU32, NonZeroUsize},
-};
+use std::num::{NonZeroU32, NonZeroUsize};
 
 use tierfeed_core::{
+    budget::{Infeasible, Staging},
     fleet::{
-        Infeasible,
-        budget::Staging,
-        schedule::{
-            Device, Figures, FoundTier, LinkWindows, Location, Offer, Role, Schedule,
-            ScheduledTier, TransformSchedule, WriteRates,
-        },
+        first_schedule::{self, COPY_THREADS, Phases, READS_AT_FIRST, ScheduleInputs},
+        schedule::{Offer, Schedule},
     },
-    id::Epoch,
-    retention::{
-        in_place::{
-            InPlaceDecision, InPlaceInputs, InPlaceMode, ReadPath, Reason, SampleLengths, Verified,
-            choose,
-        },
-        policy::{self, Stay},
-    },
-    session::{Form, LookAhead, Windows},
+    retention::in_place::SampleLengths,
+    session::{Cycle, Windows},
     tier::Kind,
-    units::{Bytes, BytesPerSecond, Nanoseconds},
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::source;
-use tierfeed_handoff::SHARED_TIERS_MAX;
 use tierfeed_prefetcher::fetcher::{FILE_THREADS, REQUESTS_MAX};
-use tierfeed_resource_gatherer::classify::RATIO_MAX;
-use tierfeed_workload_analyzer::{Job, demand::Demand, job::Verify};
-
-pub(crate) use self::form::may_depend_on_own_lengths;
-pub use self::{
-    form::{PreparedLength, Settled, TransformTerms},
-    look_ahead::Phases,
-};
-
-/// Threads that copy from and to each tier, unless a measurement says that one suffices.
-pub(crate) const COPY_THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
-
-/// A second writer must reach more than this percentage of the rate of one.
-const WORTH: u128 = 110;
+use tierfeed_workload_analyzer::{Job, demand::Demand};
 
 /// The most that tables and alignment of a sample take in staging memory.
 const BYTES_PER_STAGED_SAMPLE: u64 = 96;
 
-/// The inputs of a schedule beside the node: the job and its dataset.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScheduleInputs {
-    /// Ranks of each node.
-    pub ranks: u32,
-    /// The length of a large batch in staging.
-    pub batch: Bytes,
-    pub batch_samples: u32,
-    /// The mean length of a sample.
-    pub sample: Bytes,
-    /// Reads of the cold store that an agent carries out at the same time.
-    pub cold_threads: NonZeroU32,
-    /// Reads of the cold store that are given out at a time at first.
-    pub reads_at_first: NonZeroU32,
-    /// The computing time of a step; `None` if it is not known.
-    pub step_time: Option<Nanoseconds>,
-    /// The most batches that are staged ahead; `None` if the job does not say.
-    pub depth_max: Option<u32>,
-    /// The unit in which tiers grow; `None` if the job does not say.
-    pub chunk: Option<Bytes>,
-    pub policy: policy::Kind,
-    /// For how long it keeps a sample where it lies.
-    pub stay: Stay,
-    pub verified: Verified,
-    /// Whether samples have one length.
-    pub lengths: SampleLengths,
-    /// The modes for direct use, by kind of tier.
-    pub modes: BTreeMap<Kind, InPlaceMode>,
-    /// Whether the job says how much may be written to storage in an epoch.
-    pub limits_writes: bool,
-    pub look_ahead: LookAhead,
-    /// The phases of the training; `None` if the job does not say.
-    pub phases: Option<Phases>,
-    /// `None` in a job without a transform.
-    pub transform: Option<TransformTerms>,
+/// The first schedule of a node with this offer.
+///
+/// # Errors
+///
+/// If main memory and the memory behind CXL together hold no batch.
+pub fn of(job: &Job, demand: &Demand, offer: &Offer) -> Result<Schedule, Infeasible> {
+    first_schedule::of(&inputs(job, demand), offer)
 }
 
-impl ScheduleInputs {
-    #[must_use]
-    pub fn of(job: &Job, demand: &Demand) -> Self {
-        let Staging { ranks, batch, .. } = staging(job, demand);
-        let samples = demand.batch_samples;
-        let storage = job.tiers.iter().find(|tier| tier.kind == Kind::Storage);
-        Self {
-            ranks,
-            batch,
-            batch_samples: samples,
-            sample: Bytes(demand.batch_mean.0 / u64::from(samples.max(1))),
-            cold_threads: cold_threads(job),
-            reads_at_first: reads_at_first(job),
-            step_time: demand.step_time,
-            depth_max: job.prefetch_batches,
-            chunk: job.chunk,
-            policy: job.policy,
-            stay: job.policy.stay(job.shuffle),
-            verified: match job.verify {
-                Verify::Shared => Verified::Never,
-                Verify::Always => Verified::Always,
-            },
-            lengths: if demand.has_equal_samples {
-                SampleLengths::One
-            } else {
-                SampleLengths::Several
-            },
-            modes: job.tiers.iter().map(|tier| (tier.kind, tier.direct)).collect(),
-            limits_writes: storage.is_some_and(|tier| tier.writes_per_epoch.is_some()),
-            look_ahead: job.look_ahead,
-            phases: Phases::of(job, demand),
-            transform: TransformTerms::of(job, demand),
-        }
+#[must_use]
+pub fn inputs(job: &Job, demand: &Demand) -> ScheduleInputs {
+    let Staging { ranks, batch, .. } = staging(job, demand);
+    let samples = demand.batch_samples;
+    let storage = job.tiers.iter().find(|tier| tier.kind == Kind::Storage);
+    ScheduleInputs {
+        ranks,
+        batch,
+        batch_samples: samples,
+        sample: Bytes(demand.batch_mean.0 / u64::from(samples.max(1))),
+        cold_threads: cold_threads(job),
+        reads_at_first: reads_at_first(job),
+        step_time: demand.step_time,
+        depth_max: job.prefetch_batches,
+        chunk: job.chunk,
+        policy: job.policy,
+        stay: job.policy.stay(job.shuffle),
+        verify: job.verify,
+        lengths: if demand.has_equal_samples { SampleLengths::One } else { SampleLengths::Several },
+        modes: job.tiers.iter().map(|tier| (tier.kind, tier.direct)).collect(),
+        limits_writes: storage.is_some_and(|tier| tier.writes_per_epoch.is_some()),
+        look_ahead: job.look_ahead,
+        phases: phases(job, demand),
+        transform: transforms::terms(job, demand),
     }
+}
 
-    fn staging(&self, depth: u32) -> Staging {
-        Staging { ranks: self.ranks, batches: depth, batch: self.batch }
-    }
+/// The phases of the training that the job file declares, on one node; `None` if it declares none.
+fn phases(job: &Job, demand: &Demand) -> Option<Phases> {
+    let step_time = demand.step_time?;
+    let pause = job.trainer.pause?.in_steps(demand.steps_per_epoch);
+    let every = u64::from(pause.every.get());
+    let step = demand.batch_mean.0.saturating_mul(demand.ranks_per_node.into());
+    let cycle = Cycle {
+        consumed: Bytes(step.saturating_mul(every)),
+        busy: Nanoseconds(step_time.0.saturating_mul(every)),
+        idle: pause.time,
+    };
+    let epoch = Bytes(demand.epoch.0 / u64::from(demand.nodes.max(1)));
+    Some(Phases { cycle, epoch, step: Bytes(step) })
 }
 
 /// The staging memory that the ranks of a node need, with the depth that the job file names, or its
@@ -153,272 +85,6 @@ pub(crate) fn staging(job: &Job, demand: &Demand) -> Staging {
     let batch = batch.next_multiple_of(tierfeed_core::batch::BATCH_ALIGN);
     let (ranks, batches) = (job.world.ranks_per_node, job.staged_batches());
     Staging { ranks, batches, batch: Bytes(batch) }
-}
-
-/// The first schedule of a node that found this.
-///
-/// # Errors
-///
-/// If main memory and the memory behind CXL together hold no batch.
-pub fn of(inputs: &ScheduleInputs, offer: &Offer) -> Result<Schedule, Infeasible> {
-    let Some(roomy) = form::with_room_for_prepared(inputs, offer) else {
-        return staged_as(inputs, offer);
-    };
-    let reason = match staged_as(&roomy, offer) {
-        Ok(schedule) => match &schedule.transform {
-            Some(TransformSchedule { form: Form::Stored, reason, .. }) => reason.clone(),
-            _ => return Ok(schedule),
-        },
-        Err(error) if form::is_settled(inputs) => {
-            return Err(Infeasible { form: Form::Prepared, ..error });
-        }
-        Err(_) => "main memory has no room to stage batches of prepared samples".to_owned(),
-    };
-    // The room that prepared samples would need in staging is not taken from the tiers.
-    staged_as(&form::with_stored(inputs, reason), offer)
-}
-
-/// The schedule with batches as long in staging as the inputs say.
-fn staged_as(inputs: &ScheduleInputs, offer: &Offer) -> Result<Schedule, Infeasible> {
-    let is_main = |tier: &&FoundTier| tier.kind == Kind::MainMemory;
-    let main = offer.tiers.iter().find(is_main).map(|tier| tier.budget);
-    let (depth, depth_reason) = depth::depth(inputs, offer, main.unwrap_or_default());
-    let depth_max = depth::deepest(inputs, depth, main.unwrap_or_default());
-    let split = inputs.staging(depth_max).within(main.unwrap_or_default());
-    let placed = placed(inputs, offer);
-    let staged = match main {
-        Some(budget) => {
-            let rooms: Vec<_> = placed.iter().map(room_for_staging).collect();
-            staging_tiers::beyond_main_memory(
-                inputs.staging(depth_max),
-                budget,
-                split.arena,
-                &rooms,
-            )?
-        }
-        None => vec![Bytes(0); placed.len()],
-    };
-    let beyond: u64 = staged.iter().map(|part| part.0).sum();
-    let cache = |(tier, staged): (&FoundTier, Bytes)| {
-        if tier.kind == Kind::MainMemory {
-            return split.cache;
-        }
-        let taken = staged.0.saturating_mul(inputs.ranks.into());
-        Bytes(tier.budget.0.saturating_sub(tier.beside.0).saturating_sub(taken))
-    };
-    let with_staged = placed.iter().zip(&staged).filter(|(it, _)| it.role != Role::LeftOut);
-    let caches = with_staged.map(|(it, staged)| cache((it.found, *staged)));
-    let chunk =
-        inputs.chunk.unwrap_or_else(|| chunk::fitting(caches, inputs.batch, inputs.batch_samples));
-    let whole = |cache: Bytes| Bytes(cache.0 - cache.0 % chunk.0.max(1));
-    let mut shared_tiers = 0;
-    let tier = |(RankedTier { offered, found, role, reason }, staging): (RankedTier<'_>, Bytes)| {
-        let direct = direct(inputs, found, role, &mut shared_tiers);
-        ScheduledTier {
-            offered: u32::try_from(offered).unwrap_or(u32::MAX),
-            role,
-            cache: match role {
-                Role::LeftOut => Bytes(0),
-                _ => whole(cache((found, staging))),
-            },
-            staging,
-            copy_threads: count(found.writes.map_or(COPY_THREADS, copy_threads)).get(),
-            direct,
-            reason,
-        }
-    };
-    let tiers: Vec<_> = placed.into_iter().zip(staged).map(tier).collect();
-    let transform = inputs.transform.as_ref().map(|inputs| form::transform(inputs, offer, &tiers));
-    let wished = wished_look_ahead(inputs, transform.as_ref());
-    let caches = tiers.iter().map(|tier: &ScheduledTier| tier.cache.0);
-    let capacity = Bytes(caches.fold(0, u64::saturating_add));
-    let rate = offer.cold.bandwidth;
-    let (look_ahead, reason) = look_ahead::first_room(wished, inputs.phases, rate, capacity, depth);
-    Ok(Schedule {
-        generation: 0,
-        first_epoch: Epoch(0),
-        tiers,
-        chunk,
-        arena: Bytes(split.arena.0 + beyond),
-        depth,
-        depth_max,
-        depth_reason,
-        windows: windows(inputs, &offer.cold),
-        look_ahead,
-        reason,
-        transform,
-    })
-}
-
-/// The job's mode for look-ahead; off where tiers hold prepared samples, which the cold store does not have.
-fn wished_look_ahead(inputs: &ScheduleInputs, transform: Option<&TransformSchedule>) -> LookAhead {
-    match transform {
-        Some(TransformSchedule { form: Form::Prepared, .. }) => LookAhead::Off,
-        _ => inputs.look_ahead,
-    }
-}
-
-/// The indices of tiers with these figures, fastest first after main memory.
-pub(crate) fn fastest_of<'a>(tiers: impl Iterator<Item = (Kind, &'a Figures)>) -> Vec<usize> {
-    let profiles: Vec<_> = tiers.map(|(kind, figures)| order::profile(kind, figures)).collect();
-    order::fastest_first(&profiles)
-}
-
-/// The bytes of a tier for staging that main memory cannot hold: only memory behind CXL that is used has any.
-fn room_for_staging(tier: &RankedTier<'_>) -> Bytes {
-    let is_memory = !matches!(tier.found.location, Location::Directory(_));
-    match (tier.role, tier.found.kind) {
-        (Role::LeftOut, _) => Bytes(0),
-        (_, Kind::CxlMemory) if is_memory => {
-            Bytes(tier.found.budget.0.saturating_sub(tier.found.beside.0))
-        }
-        _ => Bytes(0),
-    }
-}
-
-struct RankedTier<'a> {
-    offered: usize,
-    found: &'a FoundTier,
-    role: Role,
-    reason: String,
-}
-
-/// All tiers, fastest first, then those that are left out.
-fn placed<'a>(inputs: &ScheduleInputs, offer: &'a Offer) -> Vec<RankedTier<'a>> {
-    let (mut used, mut left_out) = (Vec::new(), Vec::new());
-    for (offered, found) in offer.tiers.iter().enumerate() {
-        let role = role(inputs, found.kind);
-        match why_left_out(role, found, &offer.cold) {
-            Some(reason) => {
-                left_out.push(RankedTier { offered, found, role: Role::LeftOut, reason });
-            }
-            None => used.push(RankedTier { offered, found, role, reason: String::new() }),
-        }
-    }
-    let profiles: Vec<_> =
-        used.iter().map(|tier| order::profile(tier.found.kind, &tier.found.figures)).collect();
-    let mut used: Vec<Option<RankedTier<'a>>> = used.into_iter().map(Some).collect();
-    let mut placed = Vec::new();
-    for (index, reason) in order::rank(&profiles) {
-        placed.extend(used[index].take().map(|tier| RankedTier { reason, ..tier }));
-    }
-    placed.extend(left_out);
-    placed
-}
-
-fn role(inputs: &ScheduleInputs, kind: Kind) -> Role {
-    let keeps = inputs.policy.keeps();
-    let is_spared =
-        kind == Kind::Storage && !inputs.limits_writes && inputs.look_ahead == LookAhead::Auto;
-    match (keeps, inputs.look_ahead != LookAhead::Off && !is_spared) {
-        (true, true) => Role::RetentionAndLookAhead,
-        (true, false) => Role::Retention,
-        (false, true) => Role::LookAhead,
-        (false, false) if kind == Kind::MainMemory => Role::Staging,
-        (false, false) => Role::LeftOut,
-    }
-}
-
-/// The reason why a tier is not used; `None` if it is. Main memory always is: batches are staged there.
-fn why_left_out(role: Role, found: &FoundTier, cold: &Figures) -> Option<String> {
-    if found.kind == Kind::MainMemory {
-        return None;
-    }
-    if role == Role::LeftOut {
-        return Some("left out: the policy keeps nothing, and nothing may wait there".to_owned());
-    }
-    if found.device == Device::OfTheDataset {
-        return Some(format!(
-            "left out: {} lies on the disk that holds the dataset; reading it takes from the rate of the \
-             cold store",
-            found.location
-        ));
-    }
-    // From few bytes, a page cache or a busy moment would decide.
-    if cold.is_rough {
-        return None;
-    }
-    let (tier, store) =
-        (order::profile(found.kind, &found.figures), order::profile(Kind::Storage, cold));
-    let (Some(cost), Some(cold_cost)) = (tier.chunk_cost_ns(), store.chunk_cost_ns()) else {
-        return None;
-    };
-    // What the classification counts as the same is not more, or noise would decide.
-    (cost > cold_cost * RATIO_MAX).then(|| {
-        format!(
-            "left out: {} costs more than the cold store with {}",
-            found.figures.bandwidth.unwrap_or_default(),
-            cold.bandwidth.unwrap_or_default()
-        )
-    })
-}
-
-/// Whether trainers read samples of a tier in place; `None` where there is no choice.
-fn direct(
-    inputs: &ScheduleInputs,
-    found: &FoundTier,
-    role: Role,
-    shared_tiers: &mut usize,
-) -> Option<InPlaceDecision> {
-    let mode = inputs.modes.get(&found.kind).copied();
-    let mode = match found.kind {
-        _ if role == Role::LeftOut => None,
-        Kind::CxlMemory => Some(mode.unwrap_or_default()),
-        Kind::MainMemory => mode.filter(|mode| *mode != InPlaceMode::Never),
-        Kind::Scratch | Kind::Storage => None,
-    }?;
-    let ScheduleInputs { stay, verified, lengths, .. } = *inputs;
-    let facts =
-        InPlaceInputs { mode, rates: found.reads, stay, verified, lengths, pace: found.pace };
-    let choice = choose(&facts);
-    if choice.path == ReadPath::Direct && *shared_tiers == SHARED_TIERS_MAX {
-        return Some(InPlaceDecision {
-            path: ReadPath::Copied,
-            reason: Reason::NoAddresses,
-            ..choice
-        });
-    }
-    *shared_tiers += usize::from(choice.path == ReadPath::Direct);
-    Some(choice)
-}
-
-/// The number of threads that copy to a tier with these rates.
-///
-/// One writer often saturates CXL memory; a second one only delays readers.
-pub(crate) fn copy_threads(rates: WriteRates) -> NonZeroUsize {
-    let is_worth = u128::from(rates.two.0) * 100 > u128::from(rates.one.0) * WORTH;
-    if is_worth { COPY_THREADS } else { NonZeroUsize::MIN }
-}
-
-/// The operations at a time. Where rate and latency of the cold store are known, its window begins with as
-/// many reads as are in flight at that rate (Little's law); it follows what is observed later.
-fn windows(inputs: &ScheduleInputs, cold: &Figures) -> LinkWindows {
-    let usual = usual_windows();
-    let in_flight = cold.latency.zip(cold.bandwidth).map(|(latency, rate)| {
-        let BytesPerSecond(rate) = rate;
-        let bytes = u128::from(rate) * u128::from(latency.0) / 1_000_000_000;
-        u32::try_from(bytes.div_ceil(u128::from(inputs.sample.0.max(1)))).unwrap_or(u32::MAX)
-    });
-    LinkWindows {
-        cold: inputs.reads_at_first.get().max(in_flight.unwrap_or(0).min(usual.cold_max)),
-        cold_threads: inputs.cold_threads.get(),
-        ..usual
-    }
-}
-
-/// The threads for which the window of the cold store suffices at first: eight reads keep most single devices
-/// busy, and the window follows what is observed.
-const READS_AT_FIRST: NonZeroU32 = NonZeroU32::new(8).expect("8 is not 0");
-
-/// The operations at a time where nothing is known of the links.
-pub(crate) fn usual_windows() -> LinkWindows {
-    let usual = Windows::for_threads(READS_AT_FIRST, count(COPY_THREADS));
-    LinkWindows {
-        cold: usual.cold.get(),
-        cold_max: usual.cold_max().get(),
-        cold_threads: READS_AT_FIRST.get(),
-        tier: usual.tier.get(),
-    }
 }
 
 /// The reads of a job's cold store that run at the same time: a bucket is asked by so many requests, files are
@@ -435,7 +101,7 @@ pub(crate) fn cold_threads(job: &Job) -> NonZeroU32 {
 fn reads_at_first(job: &Job) -> NonZeroU32 {
     match (&job.cold.speed, &job.dataset.source) {
         (None, source::Location::Bucket(_)) => cold_threads(job),
-        _ => Windows::for_threads(READS_AT_FIRST, count(COPY_THREADS)).cold,
+        _ => Windows::for_threads(READS_AT_FIRST, COPY_THREADS).cold,
     }
 }
 

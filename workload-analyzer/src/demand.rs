@@ -27,7 +27,7 @@ pub use advice::{Advice, Change, advice};
 pub use epoch::{Bound, TierLoad};
 pub use observed::{Observed, ObservedError};
 pub use rule::{Rule, RuleOutcome};
-pub use sizes::{Sizes, p99_of_sum};
+pub use sizes::Sizes;
 pub use supply::{Supply, TierFigure};
 pub use table::{summary, table};
 pub use verdict::{Verdict, verdict};

@@ -21,10 +21,15 @@ use std::{
 
 use serde::Deserialize;
 use tierfeed_core::{
+    budget::Request,
+    fleet::depth::STAGED_BATCHES,
     id::NumaNode,
     order::{self, FurtherDatasets, Position, Shuffle, Spec, SpecError, World},
-    retention::{in_place, policy},
-    session::{LookAhead, SkipShare, assignment::Assignment},
+    retention::{
+        in_place::{self, Verify},
+        policy,
+    },
+    session::{LookAhead, OnError, assignment::Assignment},
     tier::{self, Speed},
     units::{Bytes, Nanoseconds},
 };
@@ -40,9 +45,6 @@ pub use located_error::LocatedError;
 pub use trainer::Trainer;
 
 pub const FILE_BYTES_MAX: Bytes = Bytes::mib(1);
-
-/// Batches that are staged ahead of each rank where neither the job file nor figures say more.
-pub const STAGED_BATCHES: u32 = 4;
 
 /// The most batches that a job file lets an agent stage ahead of a rank.
 pub(crate) const PREFETCH_BATCHES_MAX: u32 = 1_024;
@@ -215,14 +217,6 @@ impl PageCache {
 )]
 pub struct OnlyDescribed;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnError {
-    /// The trainer gets an error that names the sample.
-    Fail,
-    /// The batch is delivered without the sample, and the report counts it, up to this share of an epoch.
-    Skip(SkipShare),
-}
-
 /// The network between the nodes of a job. In both, nodes prove to each other that they belong to the job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -234,23 +228,13 @@ pub enum Network {
     Private,
 }
 
-/// Which copies between tiers are compared with the checksum of the bytes that the cold store delivered.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verify {
-    /// Copies from memory and files that other processes can write: staging and directories.
-    #[default]
-    Shared,
-    /// All copies, also those from memory tiers.
-    Always,
-}
-
 /// A tier that a job wants to use on every node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierRequest {
     pub kind: tier::Kind,
     pub presence: Presence,
-    pub budget: Budget,
+    /// A share is one of 1 % to 90 %.
+    pub budget: Request,
     /// For [`tier::Kind::CxlMemory`], the NUMA nodes to use; empty for those that were measured. For
     /// [`tier::Kind::Scratch`], the one on which its files lie; empty for the default.
     pub numa_nodes: Vec<NumaNode>,
@@ -289,25 +273,6 @@ pub enum AfterRun {
     Remove,
     /// The files stay, and a later run of a job of the same name finds them.
     Keep,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Budget {
-    Size(Bytes),
-    /// A share of the free bytes, 1 % to 90 %, which adapts while the job runs.
-    Reserve(Percent),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Percent(pub u8);
-
-impl Percent {
-    /// This share of `whole`, rounded down.
-    #[must_use]
-    pub fn of(self, whole: Bytes) -> Bytes {
-        let share = u128::from(whole.0) * u128::from(self.0) / 100;
-        Bytes(u64::try_from(share).unwrap_or(u64::MAX))
-    }
 }
 
 impl Job {

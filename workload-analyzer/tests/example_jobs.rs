@@ -8,8 +8,10 @@ use std::{
 };
 
 use tierfeed_core::{
+    budget::{Percent, Request},
     order::Shuffle,
     retention::policy,
+    session::OnError,
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
@@ -18,7 +20,7 @@ use tierfeed_workload_analyzer::{
     Job,
     analysis::Analysis,
     demand::{Demand, Sizes},
-    job::{Budget, OnError, Percent, Presence},
+    job::Presence,
 };
 
 fn configs() -> PathBuf {
@@ -81,7 +83,7 @@ fn the_minimal_example_has_the_documented_defaults() {
     assert_eq!((job.step_time, &job.cold.speed, &job.index), (None, &None, &None));
     let kinds: Vec<_> = job.tiers.iter().map(|tier| tier.kind).collect();
     assert_eq!(kinds, [Kind::MainMemory, Kind::CxlMemory]);
-    assert!(job.tiers.iter().all(|tier| tier.budget == Budget::Reserve(Percent(20))));
+    assert!(job.tiers.iter().all(|tier| tier.budget == Request::Share(Percent::DEFAULT)));
 }
 
 #[test]
@@ -99,7 +101,7 @@ fn the_raw_example_keeps_all_of_cifar_10() {
     assert_eq!(job.dataset.format, Format::Raw(Raw::of_records(Bytes(3_073))));
     let training_set = Bytes(50_000 * 3_073);
     assert_eq!(training_set.to_string(), "146.53 MiB");
-    assert!(matches!(job.tiers[0].budget, Budget::Size(size) if size > training_set));
+    assert!(matches!(job.tiers[0].budget, Request::Size(size) if size > training_set));
 }
 
 /// The mean rate of one rank, in MB/s.

@@ -11,7 +11,7 @@ use tierfeed_resource_gatherer::{Report, report};
 use tierfeed_runtime::{
     dataset::measured_transforms::MeasuredTransforms,
     layout::{Found, Layout, LayoutError, Measured, Node, Overcommit, SavedReport},
-    schedule::{self, ScheduleInputs},
+    schedule,
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
@@ -107,7 +107,7 @@ impl Machine {
 
     pub(crate) fn layout(&self, file: &JobFile, demand: &Demand) -> Result<Layout, Failure> {
         let found = self.found(file, demand)?;
-        let schedule = schedule::of(&ScheduleInputs::of(&file.job, demand), &found.offer())
+        let schedule = schedule::of(&file.job, demand, &found.offer())
             .map_err(|error| self.placed(file, error.into()))?;
         Ok(found.layout(demand, &self.node, &schedule))
     }

@@ -8,6 +8,7 @@ use std::{
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use tierfeed_core::{
+    budget::Request,
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds, whole},
 };
@@ -24,10 +25,7 @@ use tierfeed_resource_gatherer::{
     report::{self, StoreError, Tier},
 };
 use tierfeed_runtime::layout::calibration_file;
-use tierfeed_workload_analyzer::{
-    Job,
-    job::{Budget as Wanted, TierRequest},
-};
+use tierfeed_workload_analyzer::{Job, job::TierRequest};
 
 use crate::{environment, failure::Failure, output};
 
@@ -154,8 +152,8 @@ fn calibrated(path: &Path) -> Option<String> {
         format!("  {place}: {latency}, {rate} into main memory")
     };
     lines.extend(known.tiers.iter().filter_map(|tier| {
-        let profile = tier.profile()?;
-        Some(line(place(tier), profile.latency_ns()?, profile.bytes_per_s()?))
+        let rated = tier.profile()?.rated();
+        Some(line(place(tier), rated.latency_ns?, rated.bytes_per_s?))
     }));
     lines.extend(known.cold_stores.iter().map(|store| {
         let place = format!("cold store {}", store.place);
@@ -264,8 +262,8 @@ fn assignments(tiers: &[TierRequest], directories: [(Kind, &Vec<PathBuf>); 2]) -
 /// A share has no capacity before the job starts.
 fn emulated(tier: &TierRequest) -> Option<EmulatedTier> {
     let capacity = match tier.budget {
-        Wanted::Size(size) => size,
-        Wanted::Reserve(_) => Bytes(0),
+        Request::Size(size) => size,
+        Request::Share(_) => Bytes(0),
     };
     tier.speed.map(|speed| EmulatedTier { kind: tier.kind, speed, capacity })
 }

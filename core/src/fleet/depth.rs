@@ -14,6 +14,9 @@ use crate::{
     units::{BytesPerSecond, Nanoseconds},
 };
 
+/// Batches that are staged ahead of each rank where neither the job file nor figures say more.
+pub const STAGED_BATCHES: u32 = 4;
+
 /// The share of steps whose batches must be ready in time.
 pub const IN_TIME: PerMillion = PerMillion(999_000);
 

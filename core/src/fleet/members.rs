@@ -10,6 +10,7 @@
 //! gone.
 
 use alloc::{string::String, vec, vec::Vec};
+use core::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +51,7 @@ impl PeerReport {
     }
 }
 
-pub const LINKS_MAX: usize = 16;
+const LINKS_MAX: usize = 16;
 
 /// The traffic between a node and one of its peers since the process of the node began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +73,18 @@ pub struct PeerLink {
     #[serde(rename = "round_trip_ns")]
     pub round_trip: Option<Nanoseconds>,
     pub standing: Standing,
+}
+
+impl PeerLink {
+    /// The links that the manager is told of, by number of the peer.
+    #[must_use]
+    pub fn told(mut links: Vec<Self>) -> Vec<Self> {
+        let traffic = |it: &Self| it.received.0.saturating_add(it.sent.0);
+        links.sort_by_key(|it| (it.standing == Standing::Asked, Reverse(traffic(it))));
+        links.truncate(LINKS_MAX);
+        links.sort_by_key(|it| it.peer);
+        links
+    }
 }
 
 /// Whether a node asks a peer for the samples that the peer holds, or reads them cold.
@@ -262,6 +275,23 @@ mod tests {
     fn log(members: &Members) -> Vec<(u32, Vec<u64>)> {
         let rooms = |it: &Membership| it.nodes.iter().map(|node| node.room.0).collect();
         members.peers().memberships.iter().map(|it| (it.from.0, rooms(it))).collect()
+    }
+
+    #[test]
+    fn of_many_links_those_are_told_that_are_not_asked_or_carry_most() {
+        let link = |peer: u32| PeerLink {
+            peer: NodeId(peer),
+            received: Bytes(u64::from(peer)),
+            sent: Bytes(0),
+            in_flight: Bytes(0),
+            failures: 0,
+            rate: None,
+            round_trip: None,
+            standing: if peer == 3 { Standing::Slow } else { Standing::Asked },
+        };
+        let links = PeerLink::told((0..40).map(link).collect());
+        let told = links.iter().map(|it| it.peer.0);
+        assert!(told.eq(core::iter::once(3).chain(25..40)));
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! The messages of agents to the fleet, and its answers.
 
-use alloc::{format, string::String, vec::Vec};
+use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use super::schedule::{Offer, Schedule};
 use crate::{
+    budget::Infeasible,
     id::{Epoch, NodeId},
-    retention::{form::Form, policy},
+    retention::policy,
     tier,
     units::{Bytes, Nanoseconds},
 };
@@ -32,41 +33,6 @@ pub struct Assignment {
     pub order: u64,
     pub policy: policy::Kind,
     pub schedule: Schedule,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "tiers.main-memory: {budget}{} cannot hold a batch of {batch} for each of {ranks} ranks; \
-     give it at least {}{}",
-    beside(*.beyond, *.ranks),
-    Bytes(.batch.0.saturating_sub(.beyond.0).saturating_mul(u64::from(*.ranks))),
-    for_form(*.form)
-)]
-pub struct Infeasible {
-    pub budget: Bytes,
-    /// The memory of other tiers for each rank.
-    pub beyond: Bytes,
-    pub batch: Bytes,
-    pub ranks: u32,
-    pub form: Form,
-}
-
-/// The reason that a batch takes more room than its stored samples and rows, as the end of a sentence.
-fn for_form(form: Form) -> &'static str {
-    match form {
-        Form::Stored => "",
-        Form::Prepared => {
-            ", or take transform.cache: stored: tiers hold prepared samples, as the job file says or the first \
-             node of the job chose, and a batch has room for these too"
-        }
-    }
-}
-
-fn beside(beyond: Bytes, ranks: u32) -> String {
-    match beyond.0.saturating_mul(ranks.into()) {
-        0 => String::new(),
-        all => format!(" and {} of other memory tiers", Bytes(all)),
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -25,6 +25,9 @@ use crate::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
+/// The most tiers that trainers of one node may map: each of them gets a descriptor of each.
+pub const SHARED_TIERS_MAX: usize = 16;
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum InPlaceMode {
     /// The cheaper way, by [`Rates`].
@@ -82,12 +85,15 @@ impl Rates {
     }
 }
 
-/// Whether the checksums of copies that leave memory tiers are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verified {
-    /// Every copy is compared, which excludes reading in place: it makes no copy to compare.
+/// Which copies between tiers are compared with the checksum of the bytes that the cold store delivered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verify {
+    /// Copies from memory and files that other processes can write: staging and directories.
+    #[default]
+    Shared,
+    /// All copies, also those from memory tiers. This excludes reading in place, which makes no copy.
     Always,
-    Never,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +116,7 @@ pub struct InPlaceInputs {
     /// `None` without a measurement.
     pub rates: Option<Rates>,
     pub stay: Stay,
-    pub verified: Verified,
+    pub verify: Verify,
     pub lengths: SampleLengths,
     pub pace: SpeedOrigin,
 }
@@ -126,7 +132,7 @@ pub enum ReadPath {
 pub enum Reason {
     Asked,
     Costs,
-    /// Copies must be verified ([`Verified::Always`]).
+    /// Copies must be verified ([`Verify::Always`]).
     Verified,
     /// Batches are handed over as one array ([`SampleLengths::One`]).
     OneLength,
@@ -160,7 +166,7 @@ fn decide(facts: &InPlaceInputs, costs: Option<Costs>) -> (ReadPath, Reason) {
     if facts.mode == InPlaceMode::Never {
         return (ReadPath::Copied, Reason::Asked);
     }
-    if facts.verified == Verified::Always {
+    if facts.verify == Verify::Always {
         return (ReadPath::Copied, Reason::Verified);
     }
     if facts.stay == Stay::Unknown {
@@ -248,7 +254,7 @@ mod tests {
             mode,
             rates,
             stay: Stay::UntilRead,
-            verified: Verified::Never,
+            verify: Verify::Shared,
             lengths: SampleLengths::Several,
             pace: SpeedOrigin::Own,
         }
@@ -293,7 +299,7 @@ mod tests {
     fn nobody_s_wish_overrides_what_cannot_be() {
         let always = facts(InPlaceMode::Always, Some(rates(16, 10, 12)));
         let cases = [
-            (InPlaceInputs { verified: Verified::Always, ..always }, Reason::Verified),
+            (InPlaceInputs { verify: Verify::Always, ..always }, Reason::Verified),
             (InPlaceInputs { lengths: SampleLengths::One, ..always }, Reason::OneLength),
             (InPlaceInputs { stay: Stay::Unknown, ..always }, Reason::Policy),
         ];

@@ -8,13 +8,14 @@ use std::{
 use tierfeed_core::{
     batch::{Batch, InPlace},
     id::{ChunkId, LeaseId, SampleId, TierId},
+    retention::in_place::SHARED_TIERS_MAX,
     tier::Locality,
     units::Bytes,
 };
 use tierfeed_numa_memory::{SharedPool, SharedPoolRequest, Span};
 
 use super::test_agent::{PATIENCE, TestAgent, batch, batch_id};
-use crate::{LeaseError, LeasedBatch, Reply, SHARED_TIERS_MAX, SharedTier};
+use crate::{LeaseError, LeasedBatch, Reply, SharedTier};
 
 const TIER: TierId = TierId(1);
 

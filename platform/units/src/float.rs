@@ -2,8 +2,10 @@
 
 use crate::Nanoseconds;
 
+/// `count` as a figure.
+#[must_use]
 #[expect(clippy::cast_precision_loss, reason = "53 bits are enough for a figure")]
-const fn float(count: u64) -> f64 {
+pub const fn float(count: u64) -> f64 {
     count as f64
 }
 

@@ -11,6 +11,6 @@ mod float;
 mod numa;
 mod quantity;
 
-pub use float::{seconds, share, whole};
+pub use float::{float, seconds, share, whole};
 pub use numa::{Locality, NumaNode};
 pub use quantity::{Bytes, BytesPerSecond, Nanoseconds, ParseError};

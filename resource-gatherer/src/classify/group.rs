@@ -2,7 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Grouping, Profile, RATIO_MAX};
+use tierfeed_core::tier::rank::RATIO_MAX;
+
+use super::{Grouping, Profile};
 use crate::figures::estimate::Estimate;
 
 /// While the ratio of two figures lies in this range, their nodes stay together or apart as they were.

@@ -8,7 +8,10 @@ mod noise;
 mod order;
 
 use proptest::{collection, prelude::*};
-use tierfeed_core::units::{BytesPerSecond, Nanoseconds};
+use tierfeed_core::{
+    tier::rank::RATIO_MAX,
+    units::{BytesPerSecond, Nanoseconds},
+};
 
 use super::*;
 
@@ -83,13 +86,6 @@ fn storage_and_ram_disk_are_ranked_on_the_same_scale() {
 }
 
 #[test]
-fn a_ram_disk_that_seems_a_little_faster_stays_behind_main_memory() {
-    let places = [alone(Kind::Scratch, 1_000.0, 7.0), node(Kind::MainMemory, 100.0, 12.0)];
-    assert!(places[0].chunk_cost_ns() < places[1].chunk_cost_ns());
-    assert_eq!(classify(&places), [[1], [0]]);
-}
-
-#[test]
 fn emulated_tiers_join_nothing() {
     let cxl = node(Kind::CxlMemory, 300.0, 20.0);
     let places = [cxl, Profile { grouping: Grouping::Alone, ..cxl }];
@@ -110,32 +106,15 @@ fn places_without_figures_stand_where_their_kind_would() {
 }
 
 #[test]
-fn memory_without_figures_stands_before_what_is_slower_than_any_memory() {
-    let order = |cxl: f64, place| {
-        classify(&[Profile::unmeasured(Kind::MainMemory), alone(Kind::CxlMemory, 0.0, cxl), place])
-    };
-    let ram_disk = Profile::unmeasured(Kind::Scratch);
-    assert_eq!(order(0.05, ram_disk), [[0], [2], [1]]);
-    assert_eq!(order(0.9, ram_disk), [[0], [2], [1]]);
-    assert_eq!(order(1.1, ram_disk), [[0], [1], [2]], "memory may be as slow");
-    assert_eq!(order(0.05, Profile::unmeasured(Kind::Storage)), [[0], [1], [2]], "no memory");
-}
-
-#[test]
-fn memory_without_figures_stands_behind_main_memory_however_slow_that_is() {
-    let slow = alone(Kind::MainMemory, 100.0, 0.5);
-    assert_eq!(classify(&[Profile::unmeasured(Kind::CxlMemory), slow]), [[1], [0]]);
-}
-
-#[test]
 fn stated_figures_rank_no_faster_than_the_memory_that_plays_them() {
     let stated = |mb_per_s: u64| Speed {
         latency: Nanoseconds(1_000),
         bandwidth: BytesPerSecond(mb_per_s * 1_000_000),
     };
     let main = alone(Kind::MainMemory, 100.0, 12.0);
-    let rate =
-        |mb_per_s, player| Profile::emulated(Kind::Scratch, stated(mb_per_s), player).bytes_per_s();
+    let rate = |mb_per_s, player| {
+        Profile::emulated(Kind::Scratch, stated(mb_per_s), player).rated().bytes_per_s
+    };
     assert_eq!(rate(90_000, Some(&main)), Some(12e9));
     assert_eq!(rate(50, Some(&main)), Some(50e6));
     assert_eq!(rate(50, None), Some(50e6));

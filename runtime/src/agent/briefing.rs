@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use tierfeed_core::{id::Rank, order::Spec, tier::Speed};
+use tierfeed_core::{id::Rank, order::Spec, session, tier::Speed};
 use tierfeed_dataset::{
     Catalog,
     source::{Access, Location},
 };
 use tierfeed_handoff::{Briefing, Emulation, FurtherDataset, OnError};
-use tierfeed_workload_analyzer::{Job, job};
+use tierfeed_workload_analyzer::Job;
 
 use crate::dataset;
 
@@ -40,8 +40,8 @@ pub fn of(
         index_path,
         bucket: bucket(&job.dataset.source),
         on_error: match job.on_error {
-            job::OnError::Fail => OnError::Fail,
-            job::OnError::Skip(share) => OnError::Skip(share),
+            session::OnError::Fail => OnError::Fail,
+            session::OnError::Skip(share) => OnError::Skip(share),
         },
         patience_ns: job.cold.patience.0,
         emulation: emulation(job.cold.speed),

@@ -8,6 +8,7 @@ use std::{
 
 use tierfeed_core::{
     fleet::{
+        first_schedule::may_depend_on_own_lengths,
         launch::{Identity, JobWorld},
         schedule::{OwnLengths, TransformOffer},
     },
@@ -37,7 +38,7 @@ use crate::{
     layout::{Found, LayoutError, Measured, Node, Overcommit},
     rpc::call::JobText,
     run_dir::{RunDir, trainer_file::TrainerFile},
-    schedule::{self, ScheduleInputs},
+    schedule,
     shutdown::Shutdown,
 };
 
@@ -129,8 +130,8 @@ impl LocalJob {
         end: &Shutdown,
     ) -> Result<Self, ImagesError> {
         let Some(transform) = of_own_lengths(&self.job) else { return Ok(self) };
-        let inputs = ScheduleInputs::of(&self.job, &self.demand);
-        if !schedule::may_depend_on_own_lengths(&self.job, &inputs, &self.found.offer()) {
+        let inputs = schedule::inputs(&self.job, &self.demand);
+        if !may_depend_on_own_lengths(&inputs, self.job.world.nodes, &self.found.offer()) {
             return Ok(self);
         }
         match self.images(transform, known, end) {
@@ -163,7 +164,7 @@ impl LocalJob {
         let own = prepared_sizes::estimate_blocking(job, transform, index, end)?;
         let mut offer = self.found.offer();
         offer.transform.iter_mut().for_each(|it| it.own = Some(own));
-        let schedule = schedule::of(&ScheduleInputs::of(job, &self.demand), &offer);
+        let schedule = schedule::of(job, &self.demand, &offer);
         let form = schedule.ok().and_then(|it| it.transform).map(|transform| transform.form);
         match form {
             Some(Form::Prepared) => all(prepared_sizes::scan_blocking(job, index, known, end)?),
@@ -241,10 +242,9 @@ fn found(
     kind: StartKind,
     measured: &Measured,
 ) -> Result<Found, LayoutError> {
-    let inputs = ScheduleInputs::of(job, demand);
     let found = |overcommit| -> Result<Found, LayoutError> {
         let found = Found::on(job, demand, node, overcommit, measured)?;
-        schedule::of(&inputs, &found.offer())?;
+        schedule::of(job, demand, &found.offer())?;
         Ok(found)
     };
     match found(Overcommit::Refused) {

@@ -3,25 +3,20 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use tierfeed_core::{
+    budget::{Change, Free, Pool, Reading, Step, TierReading, chunks_in},
     id::{ConnectionId, TierId},
     session::Event as SessionEvent,
-    tier::{Kind, Locality},
+    tier::Locality,
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_handoff::{Delivery, GrantId};
 use tierfeed_numa_memory::{AllocateError, Pages, Region, Request};
-use tierfeed_prefetcher::{
-    budget::{Change, Free, Pool, Reading, Step, TierReading},
-    plane::TierUsage,
-    recorder::EventKind,
-    tier::Backing,
-};
+use tierfeed_prefetcher::{plane::TierUsage, recorder::EventKind, tier::Backing};
 use tierfeed_resource_gatherer::Available;
 use tokio::time::Instant;
 
 use super::{
     Agent,
-    limits::chunks_in,
     loans::{Action, LoanRequest},
     manager_connection::ToManager,
 };
@@ -30,10 +25,7 @@ use crate::observe::footprint::MemoryState;
 /// How often the session is told its staging limit, so that it retries allocations that failed.
 const TOLD_EVERY: Nanoseconds = Nanoseconds(10_000_000_000);
 
-/// The most that other processes take of a pool between two ticks.
-const SURGE: Bytes = Bytes::mib(4096);
-
-/// How soon free memory is looked at again where less than that is left.
+/// How soon free memory is looked at again where a cache may have to make room.
 const LOOK_AGAIN_WITHIN: Duration = Duration::from_millis(50);
 
 pub(super) type Chunks = Vec<Region>;
@@ -77,8 +69,8 @@ impl Agent {
                     }
                 }
                 Action::Lend(chunks) => {
-                    let lender = self.limits.lender().map(|(tier, _)| tier);
-                    let change = lender.and_then(|tier| self.limits.lend(tier, chunks));
+                    let lender = self.holdings.lender();
+                    let change = lender.and_then(|tier| self.holdings.lend(tier, chunks));
                     if let Some(change) = change {
                         self.carry_out_change(change);
                     }
@@ -98,8 +90,8 @@ impl Agent {
         if !self.loans.needs_room() {
             return;
         }
-        let Some((tier, _)) = self.limits.lender() else { return };
-        let budget = self.limits.budget_chunks(tier);
+        let Some(tier) = self.holdings.lender() else { return };
+        let budget = self.holdings.budget_chunks(tier);
         let held = self.plane.usage().tiers.get(usize::from(tier.0)).map(|tier| tier.bytes);
         let cached = chunks_in(held.unwrap_or_default(), self.layout.chunk);
         let actions = self.loans.poll_room(cached, budget, self.clock.now());
@@ -120,14 +112,13 @@ impl Agent {
             tiers: (0..).zip(&usage.tiers).map(held).collect(),
             staging: usage.arenas,
         };
-        let kinds = self.layout.tiers.iter().map(|tier| (tier.settings.kind, tier.pool));
-        let may_run_short = may_run_short(&reading, kinds);
+        let may_run_short = self.holdings.may_run_short(&reading);
         self.next_look = may_run_short.then(|| Instant::now() + LOOK_AGAIN_WITHIN);
-        let changes = self.limits.read(&reading);
-        self.adapt_page_cache(available, self.limits.waiting());
+        let changes = self.holdings.read(&reading);
+        self.adapt_page_cache(available, self.holdings.waiting());
         let state = MemoryState {
-            batches: self.limits.batches(),
-            waiting: self.limits.waiting(),
+            batches: self.holdings.batches(),
+            waiting: self.holdings.waiting(),
             lent: self.loans.granted(),
         };
         self.footprint.timeline.note(&reading, &usage, state, &changes);
@@ -137,7 +128,7 @@ impl Agent {
         let now = self.clock.now();
         if now.0.saturating_sub(self.staging_told.0) >= TOLD_EVERY.0 {
             self.staging_told = now;
-            self.tell(SessionEvent::StagingLimited { batches: self.limits.batches() });
+            self.tell(SessionEvent::StagingLimited { batches: self.holdings.batches() });
         }
     }
 
@@ -175,7 +166,8 @@ impl Agent {
 
     fn allocate(&mut self, chunks: u32) {
         let chunk = self.layout.chunk;
-        let locality = match self.limits.lender().map(|(_, tier)| &tier.settings.backing) {
+        let lender = self.holdings.lender().map(|tier| &self.layout.tiers[usize::from(tier.0)]);
+        let locality = match lender.map(|tier| &tier.settings.backing) {
             Some(Backing::Memory(locality) | Backing::SharedMemory(locality, _)) => *locality,
             _ => Locality::Anywhere,
         };
@@ -205,40 +197,5 @@ impl Agent {
         if let Err(error) = self.server.deny(loan.connection, request, reason) {
             tracing::debug!(connection = number, %error, "a denial had no addressee");
         }
-    }
-}
-
-/// Whether others may take all that is left of the memory of a cache before the next tick.
-fn may_run_short(reading: &Reading, tiers: impl Iterator<Item = (Kind, Pool)>) -> bool {
-    let held = reading.tiers.iter().zip(tiers);
-    let mut pools = held.filter(|(tier, (kind, _))| tier.held.0 > 0 && *kind != Kind::Storage);
-    pools.any(|(_, (_, pool))| {
-        let free = reading.free.get(&pool);
-        free.is_some_and(|free| free.bytes.0 < free.kept.0.saturating_add(SURGE.0))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_looked_at_again_soon_where_a_cache_may_have_to_make_room() {
-        let may = |held: Bytes, free: Bytes, kind: Kind| {
-            let free = Free { bytes: free, kept: Bytes::mib(100) };
-            let reading = Reading {
-                now: Nanoseconds(0),
-                waited: None,
-                free: [(Pool(0), free)].into(),
-                tiers: vec![TierReading { held, chunks_max: 8 }],
-                staging: Bytes(0),
-            };
-            may_run_short(&reading, [(kind, Pool(0))].into_iter())
-        };
-        let plenty = Bytes(Bytes::mib(100).0 + SURGE.0);
-        assert!(may(Bytes::mib(8), Bytes(plenty.0 - 1), Kind::MainMemory));
-        assert!(!may(Bytes::mib(8), plenty, Kind::MainMemory));
-        assert!(!may(Bytes(0), Bytes::mib(1), Kind::MainMemory), "nothing to give back");
-        assert!(!may(Bytes::mib(8), Bytes::mib(1), Kind::Storage), "a disk");
     }
 }

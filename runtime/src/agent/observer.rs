@@ -226,7 +226,7 @@ impl Agent {
             holds: progress.holds.clone(),
             leases: session.leases().map(by_rank).collect(),
             ready: session.ready().map(by_rank).collect(),
-            batches_max: self.limits.batches(),
+            batches_max: self.holdings.batches(),
             kinds: self.layout.tiers.iter().map(|it| it.settings.kind).collect(),
             levels: session.levels().map(|level| (level.capacity, level.used)).collect(),
             evictions: progress.evictions.clone(),

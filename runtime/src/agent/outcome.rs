@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use tierfeed_core::{
+    budget::CacheRange,
     fleet::{self, Applied, Origin},
     id::{Rank, SampleId},
     session::Fault,
@@ -16,8 +17,7 @@ use tierfeed_prefetcher::plane::{Counters, DataPlane, Usage, WriteModes};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
-    Agent, AgentError, limits::CacheRange, monitor::Monitor, peers::Peers, trainers::TrainingSpan,
-    transforms,
+    Agent, AgentError, monitor::Monitor, peers::Peers, trainers::TrainingSpan, transforms,
 };
 use crate::{
     clock::process_cpu_time,
@@ -151,10 +151,9 @@ impl Agent {
     }
 
     fn tiers(&self) -> Vec<TierEntry> {
-        let (ranges, epochs) = (self.limits.ranges(), &self.session.progress().epochs);
-        let used = self.layout.tiers.iter().enumerate().map(|(at, tier)| {
-            let whole = CacheRange { least: tier.cache, most: tier.cache };
-            let CacheRange { least, most } = ranges.get(at).copied().unwrap_or(whole);
+        let epochs = &self.session.progress().epochs;
+        let tiers = self.layout.tiers.iter().zip(self.holdings.ranges()).enumerate();
+        let used = tiers.map(|(at, (tier, CacheRange { least, most }))| {
             let written = epochs.iter().filter_map(|epoch| epoch.written.get(at)).max();
             let allowed = layout::writes_per_epoch(&self.job, tier.settings.kind);
             TierEntry {
@@ -196,7 +195,7 @@ impl Agent {
     pub(super) fn progress(&self) -> fleet::Progress {
         let progress = self.session.progress();
         let total = total(progress);
-        let rooms = self.limits.rooms();
+        let rooms: Vec<_> = self.holdings.rooms().collect();
         let kinds = rooms.iter().map(|(kind, _)| *kind);
         fleet::Progress {
             batches: total.batches,

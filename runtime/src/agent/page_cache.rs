@@ -1,8 +1,11 @@
 //! Lets free memory beyond the budgets serve as page cache for the files of the dataset.
 
-use tierfeed_core::{order::Spec, units::Bytes};
+use tierfeed_core::{
+    budget::{Free, Percent, page_cache_limit},
+    order::Spec,
+    units::Bytes,
+};
 use tierfeed_dataset::read::page_cache::{PageCacheFigures, PageCacheRoom};
-use tierfeed_prefetcher::budget::{Free, Percent, page_cache_limit};
 use tierfeed_resource_gatherer::Available;
 
 use super::Agent;

@@ -1,11 +1,9 @@
 //! The agent's side of reads between nodes.
 //!
-//! The manager says which nodes there are; the session computes who holds what. A node that fails several
-//! times in a row, or that gives less in a second than the cold store, is not asked for a while. A read that
-//! does not end in time fails, and the session reads the sample cold.
+//! The manager says which nodes there are; the session computes who holds what; a [`Judgement`] says which nodes
+//! are asked. A read that does not end in time fails, and the session reads the sample cold.
 
 use std::{
-    cmp::Reverse,
     collections::{BTreeMap, VecDeque},
     fmt, io,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
@@ -17,7 +15,10 @@ use std::{
 };
 
 use tierfeed_core::{
-    fleet::members::{LINKS_MAX, PeerLink, PeerReport, Peers as KnownPeers, Standing},
+    fleet::{
+        members::{PeerLink, PeerReport, Peers as KnownPeers, Standing},
+        standing::{Change, FAILURES_AT_RETRY, Judgement, Link},
+    },
     id::{Epoch, NodeId, OpId, SampleId},
     retention::partition::Membership,
     session::{Event as SessionEvent, Fault, Session},
@@ -40,29 +41,6 @@ use crate::{observe::report::PeerEntry, rpc::client::Address};
 
 /// Requests of other nodes that the loop has not taken; further ones are dropped, and time out there.
 const ASKED_MAX: usize = 4096;
-
-/// Reads of a node that fail one after the other before it is not asked any more.
-const FAILURES_MAX: u32 = 4;
-
-/// The rate of a node is compared with that of the cold store after so many measurements since it is asked.
-const JUDGED_AFTER: u32 = 4;
-
-/// A node counts as slower than the cold store below this share of its rate, in percent: measurements
-/// fluctuate, and the cold store need not send what a node sends.
-const SLOW_BELOW_PERCENT: u64 = 75;
-
-/// For how long a node is not asked after it failed or was slow: at first, and at most.
-const PAUSE_MIN: Nanoseconds = Nanoseconds(1_000_000_000);
-const PAUSE_MAX: Nanoseconds = Nanoseconds(30_000_000_000);
-
-/// A read that takes longer is late, also where what was measured would allow more.
-const LATE_MAX: Duration = Duration::from_secs(2);
-
-/// No read is late before this time.
-const LATE_MIN: Duration = Duration::from_millis(100);
-
-/// A read is late after this multiple of the time that it should take by round trip and rate.
-const PATIENCE: u32 = 8;
 
 /// The secret by which nodes prove to each other that they belong to the job.
 pub(super) struct Secret(pub(super) [u8; 32]);
@@ -122,13 +100,9 @@ struct Record {
 struct Peer {
     process: u64,
     record: Arc<Record>,
-    standing: Standing,
-    /// For a paused node.
-    retry_at: Nanoseconds,
-    pause: Nanoseconds,
-    pauses: u64,
+    judgement: Judgement,
     sent: Bytes,
-    link: Option<LinkFigures>,
+    link: Link,
 }
 
 impl Peer {
@@ -136,65 +110,18 @@ impl Peer {
         Self {
             process,
             record: Arc::default(),
-            standing: Standing::Asked,
-            retry_at: Nanoseconds(0),
-            pause: PAUSE_MIN,
-            pauses: 0,
+            judgement: Judgement::default(),
             sent: Bytes(0),
-            link: None,
+            link: Link::default(),
         }
     }
 
     /// Another process works as the node; what was counted of it goes on.
     fn restart(&mut self, process: u64) {
         self.record.failures.store(0, Ordering::Relaxed);
-        (self.process, self.standing) = (process, Standing::Asked);
-        (self.pause, self.link) = (PAUSE_MIN, None);
+        (self.process, self.link) = (process, Link::default());
+        self.judgement.restart();
     }
-
-    fn pause(&mut self, now: Nanoseconds, why: Standing) {
-        self.standing = why;
-        self.retry_at = Nanoseconds(now.0.saturating_add(self.pause.0));
-        self.pauses += 1;
-        self.pause = Nanoseconds(self.pause.0.saturating_mul(2)).min(PAUSE_MAX);
-    }
-}
-
-/// The rate of a node beside that of the cold store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// Too little was measured.
-    Open,
-    Slow,
-    Fast,
-}
-
-fn verdict(link: &LinkFigures, cold: Option<BytesPerSecond>) -> Verdict {
-    match (link.rate, cold) {
-        _ if link.measurements < JUDGED_AFTER => Verdict::Open,
-        (Some(rate), Some(cold))
-            if u128::from(rate.0) * 100 < u128::from(cold.0) * u128::from(SLOW_BELOW_PERCENT) =>
-        {
-            Verdict::Slow
-        }
-        _ => Verdict::Fast,
-    }
-}
-
-/// The time after which a read that waits behind `awaited` bytes is late.
-fn late_after(link: &LinkFigures, awaited: Bytes) -> Duration {
-    let (Some(rate), Some(round_trip)) = (link.rate, link.round_trip) else { return LATE_MAX };
-    let transfer = rate.time_for(awaited);
-    let expected = Duration::from_nanos(round_trip.0.saturating_add(transfer.0));
-    expected.saturating_mul(PATIENCE).clamp(LATE_MIN, LATE_MAX)
-}
-
-/// The links that the manager is told of, by number of the peer.
-fn telling(mut links: Vec<PeerLink>) -> Vec<PeerLink> {
-    links.sort_by_key(|it| (it.standing == Standing::Asked, Reverse(it.received.0 + it.sent.0)));
-    links.truncate(LINKS_MAX);
-    links.sort_by_key(|it| it.peer);
-    links
 }
 
 #[derive(Debug)]
@@ -271,7 +198,7 @@ impl Peers {
             room: self.room,
             generation: self.generation,
             divided,
-            links: telling(self.links()),
+            links: PeerLink::told(self.links()),
         }
     }
 
@@ -282,9 +209,9 @@ impl Peers {
             sent: peer.sent,
             in_flight: Bytes(peer.record.awaited.load(Ordering::Relaxed)),
             failures: peer.record.failed.load(Ordering::Relaxed),
-            rate: peer.link.and_then(|link| link.rate),
-            round_trip: peer.link.and_then(|link| link.round_trip),
-            standing: peer.standing,
+            rate: peer.link.rate,
+            round_trip: peer.link.round_trip,
+            standing: peer.judgement.standing(),
         });
         links.collect()
     }
@@ -305,7 +232,8 @@ impl Peers {
                     self.client.set_peer(node, address, told.process);
                     match there {
                         Some(peer)
-                            if peer.process == told.process && peer.standing != Standing::Gone =>
+                            if peer.process == told.process
+                                && peer.judgement.standing() != Standing::Gone =>
                         {
                             continue;
                         }
@@ -316,8 +244,8 @@ impl Peers {
                 }
                 // A manager that was restarted has not heard of it yet.
                 (Err(_), _) if told.process == 0 => {}
-                (Err(_), Some(peer)) if peer.standing != Standing::Gone => {
-                    peer.standing = Standing::Gone;
+                (Err(_), Some(peer)) if peer.judgement.standing() != Standing::Gone => {
+                    peer.judgement.leave();
                     self.client.remove_peer(node);
                     events.push(SessionEvent::PeerLost { node });
                     tracing::info!(peer = node.0, "a node is gone; what it holds is read cold");
@@ -334,13 +262,13 @@ impl Peers {
     pub(super) fn entries(&self) -> Vec<PeerEntry> {
         let links = self.client.links();
         let entry = |(node, peer): (&NodeId, &Peer)| {
-            let link = links.iter().find(|link| link.peer == *node);
+            let link = links.iter().find(|link| link.peer == *node).map(|link| link.measured);
             PeerEntry {
                 node: node.0,
                 received_bytes: peer.record.received.load(Ordering::Relaxed),
                 sent_bytes: peer.sent.0,
                 failures: peer.record.failed.load(Ordering::Relaxed),
-                pauses: peer.pauses,
+                pauses: peer.judgement.pauses(),
                 rate_bytes_per_s: link.and_then(|link| link.rate).map(|rate| rate.0),
                 round_trip_ns: link.and_then(|link| link.round_trip).map(|time| time.0),
             }
@@ -350,7 +278,8 @@ impl Peers {
 
     /// Asks a node for a sample, with the next [`Self::flush`].
     fn read(&mut self, op: OpId, sample: SampleId, from: NodeId, target: Target) {
-        let Some(peer) = self.nodes.get(&from).filter(|peer| peer.standing != Standing::Gone)
+        let Some(peer) =
+            self.nodes.get(&from).filter(|peer| peer.judgement.standing() != Standing::Gone)
         else {
             return self
                 .completions
@@ -360,10 +289,7 @@ impl Peers {
         let (record, completions) = (Arc::clone(&peer.record), self.completions.clone());
         record.awaited.fetch_add(len.0, Ordering::Relaxed);
         let awaited = Bytes(record.awaited.load(Ordering::Relaxed));
-        let patience = match &peer.link {
-            Some(link) => late_after(link, awaited),
-            None => LATE_MAX,
-        };
+        let patience = Duration::from_nanos(peer.link.late_after(awaited).0);
         let ended = move |outcome| {
             record.awaited.fetch_sub(len.0, Ordering::Relaxed);
             let outcome = match outcome {
@@ -397,8 +323,7 @@ impl Peers {
         let mut events = Vec::new();
         for (node, peer) in &mut self.nodes {
             let failures = peer.record.failures.load(Ordering::Relaxed);
-            if peer.standing == Standing::Asked && failures >= FAILURES_MAX {
-                peer.pause(now, Standing::Failing);
+            if peer.judgement.fail(failures, now).is_some() {
                 tracing::warn!(peer = node.0, failures, "a node does not answer; it is read cold");
                 events.push(SessionEvent::PeerLost { node: *node });
             }
@@ -410,32 +335,22 @@ impl Peers {
     /// not asked is tried again.
     fn measure(&mut self, cold: Option<BytesPerSecond>, now: Nanoseconds) -> Vec<SessionEvent> {
         let mut events = Vec::new();
-        let links = self.client.links();
-        for link in links {
-            let node = link.peer;
+        for LinkFigures { peer: node, measured: link, .. } in self.client.links() {
             let Some(peer) = self.nodes.get_mut(&node) else { continue };
-            peer.link = Some(link);
-            let verdict = verdict(&link, cold);
-            match peer.standing {
-                Standing::Asked if verdict == Verdict::Slow => {
-                    peer.pause(now, Standing::Slow);
+            peer.link = link;
+            let failures = &peer.record.failures;
+            let so_far = failures.load(Ordering::Relaxed);
+            match peer.judgement.measure(&link, cold, so_far, now) {
+                Some(Change::Lost) => {
                     tracing::info!(peer = node.0, rate = ?link.rate, ?cold, "slower than the cold store");
                     events.push(SessionEvent::PeerLost { node });
                 }
-                Standing::Slow | Standing::Failing if peer.retry_at <= now => {
-                    peer.standing = Standing::Asked;
-                    // One more failure is enough.
-                    peer.record.failures.fetch_min(FAILURES_MAX - 1, Ordering::Relaxed);
+                Some(Change::Found) => {
+                    failures.fetch_min(FAILURES_AT_RETRY, Ordering::Relaxed);
                     self.client.measure_anew(node);
                     events.push(SessionEvent::PeerFound { node });
                 }
-                Standing::Asked
-                    if verdict == Verdict::Fast
-                        && peer.record.failures.load(Ordering::Relaxed) == 0 =>
-                {
-                    peer.pause = PAUSE_MIN;
-                }
-                _ => {}
+                None => {}
             }
         }
         events
@@ -553,65 +468,6 @@ impl Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn link(rate: Option<u64>, round_trip: u64) -> LinkFigures {
-        LinkFigures {
-            peer: NodeId(1),
-            connections: 1,
-            in_flight: Bytes(0),
-            window: Bytes(0),
-            rate: rate.map(BytesPerSecond),
-            measurements: JUDGED_AFTER,
-            round_trip: Some(Nanoseconds(round_trip)),
-        }
-    }
-
-    #[test]
-    fn a_read_is_late_by_what_is_measured_within_bounds() {
-        let late = |rate, round_trip, awaited| late_after(&link(rate, round_trip), Bytes(awaited));
-        assert_eq!(late(None, 1000, 1000), LATE_MAX);
-        assert_eq!(late(Some(1_000_000_000), 100_000, 1_000_000), LATE_MIN);
-        assert_eq!(late(Some(1_000_000_000), 0, 100_000_000), Duration::from_millis(800));
-        assert_eq!(late(Some(1), 0, 100), LATE_MAX);
-    }
-
-    #[test]
-    fn a_node_is_slow_when_it_was_measured_often_enough_and_clearly_below_the_cold_store() {
-        let judged = |rate, cold| verdict(&link(Some(rate), 1000), Some(BytesPerSecond(cold)));
-        assert_eq!(judged(74, 100), Verdict::Slow);
-        assert_eq!(judged(75, 100), Verdict::Fast);
-        assert_eq!(verdict(&link(Some(1), 1000), None), Verdict::Fast);
-        let few = LinkFigures { measurements: JUDGED_AFTER - 1, ..link(Some(1), 1000) };
-        assert_eq!(verdict(&few, Some(BytesPerSecond(100))), Verdict::Open);
-    }
-
-    #[test]
-    fn a_node_that_fails_is_not_asked_for_longer_and_longer() {
-        let mut peer = Peer::new(7);
-        let pauses = [0; 8].map(|_| {
-            peer.pause(Nanoseconds(0), Standing::Failing);
-            peer.retry_at.0 / 1_000_000_000
-        });
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
-    }
-
-    #[test]
-    fn of_many_links_those_are_told_that_are_not_asked_or_carry_most() {
-        let link = |peer: u32| PeerLink {
-            peer: NodeId(peer),
-            received: Bytes(u64::from(peer)),
-            sent: Bytes(0),
-            in_flight: Bytes(0),
-            failures: 0,
-            rate: None,
-            round_trip: None,
-            standing: if peer == 3 { Standing::Slow } else { Standing::Asked },
-        };
-        let told: Vec<u32> =
-            telling((0..40).map(link).collect()).iter().map(|it| it.peer.0).collect();
-        let expected: Vec<u32> = std::iter::once(3).chain(25..40).collect();
-        assert_eq!(told, expected);
-    }
 
     #[test]
     fn requests_beyond_the_bound_are_dropped_and_ends_of_answers_are_not() {

@@ -64,6 +64,7 @@ impl Revisions {
 #[cfg(test)]
 mod tests {
     use tierfeed_core::{
+        fleet::first_schedule,
         id::{Epoch, NodeId},
         order::{FurtherDatasets, Position, Shuffle, World},
         retention::policy,
@@ -72,10 +73,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::schedule::{
-        self,
-        tests::{inputs, offer},
-    };
+    use crate::schedule::tests::{inputs, offer};
 
     /// Trainers that pause, and a cold store of that rate.
     fn observed(planned: u32, rate: u64) -> Observed {
@@ -96,7 +94,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_manager_is_told_every_generation_that_it_may_not_know() {
-        let schedule = schedule::of(&inputs(), &offer(200)).unwrap();
+        let schedule = first_schedule::of(&inputs(), &offer(200)).unwrap();
         let (node, generation, policy) = (NodeId(0), 0, policy::Kind::Gap);
         let assigned = Assignment { node, generation, order: 0, policy, schedule };
         let order = Spec {

@@ -7,9 +7,11 @@ use std::{
 };
 
 use tierfeed_core::{
+    budget::Holdings,
     fleet::{Applied, Assignment, Ledger, Origin, launch::JobWorld, schedule::Schedule},
     id::{Epoch, NodeId, NumaNode, Rank},
     order::{Spec, World},
+    retention::in_place,
     session::{Event as SessionEvent, LookAhead, Session},
     tier::Kind,
     units::{Bytes, Nanoseconds},
@@ -22,14 +24,15 @@ use tierfeed_prefetcher::{
     tier::Backing,
 };
 use tierfeed_resource_gatherer::{Sysroot, Watch};
-use tierfeed_workload_analyzer::{Job, job};
+use tierfeed_workload_analyzer::Job;
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
-    Agent, AgentError, Completions, Jobs, Limits, Loans, Monitor, ObserveSettings, Phase,
-    Publications, Ranks, Readers, Settings, Starvation, briefing,
+    Agent, AgentError, Completions, Jobs, Loans, Monitor, ObserveSettings, Phase, Publications,
+    Ranks, Readers, Settings, Starvation, briefing,
     fetcher::{Cold, fetcher},
     join::Joined,
+    memory::Chunks,
     observer::Observer,
     page_cache,
     published::PublishedOrders,
@@ -73,7 +76,7 @@ pub(super) async fn agent(
     transforms::start(&job, order, &assignment.schedule, transform_worker, &plane)?;
     page_cache::set_first_limit(cold.page_cache.as_deref(), &node, &layout, order);
     let observer = observer(observe, &run_dir, &job, number, &layout, &plane, clock).await?;
-    let (mut session, limits) = session(&job, &catalog, prepared, &layout, (order, number));
+    let (mut session, holdings) = session(&job, &catalog, prepared, &layout, (order, number));
     let briefing = first_briefing(&job, order, &catalog, &index_path, &layout);
     let socket = run_dir.agent_socket();
     let (server, clients) = listen(&socket, order, post, plane.shared_tiers())?;
@@ -83,9 +86,9 @@ pub(super) async fn agent(
     Ok(Agent {
         began: follow_schedule(&mut session, order.start.epoch, &assignment, clock.now()),
         schedules: Schedules::of(&assignment.schedule),
-        loans: Loans::new(Ledger::of(limits.lends(), layout.chunk), layout.chunk),
+        loans: loans(&holdings, layout.chunk),
         lending: JoinSet::new(),
-        limits,
+        holdings,
         monitor: monitor(&layout, memory, scratch)?,
         observer,
         footprint: footprint(&layout, &node),
@@ -235,11 +238,17 @@ fn session(
     prepared: Option<Arc<[Bytes]>>,
     layout: &Layout,
     (order, node): (Spec, NodeId),
-) -> (Session, Limits) {
+) -> (Session, Holdings) {
     let lengths = Lengths { stored: catalog.sizes().collect(), prepared };
     let settings = layout.session(job, lengths, order, node);
-    let limits = Limits::of(layout, &settings);
-    (Session::new(settings).with_slices(STAGED_AT_A_TIME), limits)
+    let holdings = layout.holdings(&settings);
+    (Session::new(settings).with_slices(STAGED_AT_A_TIME), holdings)
+}
+
+fn loans(holdings: &Holdings, chunk: Bytes) -> Loans<Chunks> {
+    // What staging takes of the tier is not lent.
+    let lends = holdings.rooms().find(|(kind, _)| *kind == Kind::CxlMemory);
+    Loans::new(Ledger::of(lends, chunk), chunk)
 }
 
 /// The directory for the trainer's own files, if the job asks for one, also on a tier that is left out as a
@@ -377,8 +386,8 @@ fn plane_settings(job: &Job, layout: &Layout, sockets: &Sockets) -> PlaneSetting
         staging_behind: layout.staging.iter().skip(in_main).map(region_part).collect(),
         operations_max: NonZeroUsize::new(operations).unwrap_or(NonZeroUsize::MIN),
         verify: match job.verify {
-            job::Verify::Shared => Verify::Shared,
-            job::Verify::Always => Verify::Always,
+            in_place::Verify::Shared => Verify::Shared,
+            in_place::Verify::Always => Verify::Always,
         },
     }
 }

@@ -1,16 +1,14 @@
 //! The claims of a job's tiers on the node: which memory or disk, where, and from which CPUs it is copied.
 
 use tierfeed_core::{
-    fleet::{Origin, budget::Staging},
+    budget::{Claim, Pool, Request, Staging},
+    fleet::Origin,
     id::NumaNode,
     tier::{Kind, Locality},
     units::Bytes,
 };
-use tierfeed_prefetcher::{
-    budget::{self, Claim, Percent, Pool, Request},
-    tier::Backing,
-};
-use tierfeed_workload_analyzer::job::{Budget, Presence, TierRequest};
+use tierfeed_prefetcher::tier::Backing;
+use tierfeed_workload_analyzer::job::{Presence, TierRequest};
 
 use super::{LayoutError, Node, TierClaim, node, staging_min};
 
@@ -129,12 +127,10 @@ fn cxl_nodes(request: &TierRequest, node: &Node) -> Result<Vec<NumaNode>, Layout
     }
 }
 
-fn part_of(budget: Budget, parts: u64) -> Request {
+fn part_of(budget: Request, parts: u64) -> Request {
     match budget {
-        Budget::Size(size) => Request::Size(Bytes(size.0 / parts)),
+        Request::Size(size) => Request::Size(Bytes(size.0 / parts)),
         // The share is one of each NUMA node's own free memory.
-        Budget::Reserve(share) => {
-            Request::Share(budget::Percent::new(share.0).unwrap_or(Percent::DEFAULT))
-        }
+        Request::Share(_) => budget,
     }
 }

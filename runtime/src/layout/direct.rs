@@ -1,14 +1,15 @@
 //! Whether trainers read samples of a memory tier in place: collects the measured rates for the choice that
 //! the schedule makes, and follows it.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroU32;
 
 use tierfeed_core::{
+    budget::{self, Percent},
     retention::in_place::{InPlaceDecision, Rates, ReadPath, Reason},
     tier::{Kind, Locality},
     units::{Bytes, BytesPerSecond, whole},
 };
-use tierfeed_prefetcher::{budget::Percent, tier::Backing};
+use tierfeed_prefetcher::tier::Backing;
 use tierfeed_resource_gatherer::{
     Report,
     report::{Bandwidth, Pair, Traffic},
@@ -17,7 +18,7 @@ use tierfeed_resource_gatherer::{
 use super::Layout;
 
 /// Spare addresses beyond a tier's chunks: a chunk with broken memory is not reused.
-const SPARE_CHUNKS: u64 = 16;
+const SPARE_CHUNKS: u32 = 16;
 
 impl Layout {
     /// Turns direct use off for tiers whose memory trainers cannot map.
@@ -58,10 +59,7 @@ pub(super) fn chunks_max(
     chunk: Bytes,
     most: Bytes,
 ) -> NonZeroU32 {
-    let chunks = cache.0 / chunk.0.max(1);
-    let of_use = most.0 / chunk.0.max(1) + 2;
-    let most = if share.is_some() { chunks.max(of_use) } else { chunks };
-    let most = u32::try_from(most.saturating_add(SPARE_CHUNKS)).unwrap_or(u32::MAX);
+    let most = budget::chunks_max(cache, share, most, chunk).saturating_add(SPARE_CHUNKS);
     NonZeroU32::new(most).unwrap_or(NonZeroU32::MAX)
 }
 
@@ -69,7 +67,7 @@ pub(super) fn chunks_max(
 pub(super) fn rates(
     kind: Kind,
     backing: &Backing,
-    copy_threads: NonZeroUsize,
+    copy_threads: NonZeroU32,
     report: &Report,
 ) -> Option<Rates> {
     let of_kind = |kind: Kind| report.tiers.iter().filter(move |tier| tier.kind == kind);
@@ -97,9 +95,9 @@ fn pair_of(report: &Report, target: u32) -> Option<&Pair> {
 }
 
 /// The read rate of `threads` threads, or of the largest smaller number that was measured.
-fn read_by(pair: &Pair, threads: usize) -> Option<BytesPerSecond> {
+fn read_by(pair: &Pair, threads: u32) -> Option<BytesPerSecond> {
     let reads = pair.bandwidth.iter().filter(|it| it.traffic == Traffic::Read);
-    let fewer = reads.filter(|it| it.threads as usize <= threads);
+    let fewer = reads.filter(|it| it.threads <= threads);
     let Bandwidth { bytes_per_s, .. } = fewer.max_by_key(|it| it.threads)?;
     Some(BytesPerSecond(whole(bytes_per_s.median)))
 }
@@ -116,12 +114,12 @@ pub(crate) mod tests {
         serde_json::from_str(include_str!("two-sockets-and-cxl.json")).unwrap()
     }
 
-    fn of(kind: Kind, locality: Locality, copy_threads: usize, report: &Report) -> Option<Rates> {
-        let threads = NonZeroUsize::new(copy_threads).unwrap();
+    fn of(kind: Kind, locality: Locality, copy_threads: u32, report: &Report) -> Option<Rates> {
+        let threads = NonZeroU32::new(copy_threads).unwrap();
         rates(kind, &Backing::Memory(locality), threads, report)
     }
 
-    fn cxl(node: u32, copy_threads: usize, report: &Report) -> Option<Rates> {
+    fn cxl(node: u32, copy_threads: u32, report: &Report) -> Option<Rates> {
         of(Kind::CxlMemory, Locality::Numa(NumaNode(node)), copy_threads, report)
     }
 

@@ -5,7 +5,7 @@
 
 use tierfeed_core::{
     fleet::schedule::Figures,
-    tier::{Kind, Locality, Speed},
+    tier::{Kind, Locality, Speed, rank::Rated},
     units::{BytesPerSecond, Nanoseconds, whole},
 };
 use tierfeed_prefetcher::tier::Backing;
@@ -40,7 +40,7 @@ pub(super) fn of_tier(candidate: &Candidate<'_>, measured: &Measured, now: &Inve
 
 /// The source of the figures of an emulated tier. One that is slower than it was `asked` to be says why.
 fn emulated_from(profile: &Profile, asked: BytesPerSecond) -> String {
-    match profile.bytes_per_s().map(whole) {
+    match profile.rated().bytes_per_s.map(whole) {
         Some(given) if given < asked.0 => {
             format!("emulated; {asked} asked, main memory gives {}", BytesPerSecond(given))
         }
@@ -83,9 +83,10 @@ fn subject<'a>(candidate: &Candidate<'a>) -> Option<Measurable<'a>> {
 }
 
 fn stated(profile: &Profile, from: String) -> Figures {
+    let Rated { latency_ns, bytes_per_s, .. } = profile.rated();
     Figures {
-        latency: profile.latency_ns().map(|latency| Nanoseconds(whole(latency))),
-        bandwidth: profile.bytes_per_s().map(|rate| BytesPerSecond(whole(rate))),
+        latency: latency_ns.map(|latency| Nanoseconds(whole(latency))),
+        bandwidth: bytes_per_s.map(|rate| BytesPerSecond(whole(rate))),
         from,
         is_rough: false,
     }
@@ -95,7 +96,7 @@ fn stated(profile: &Profile, from: String) -> Figures {
 mod tests {
     use std::{path::PathBuf, time::Duration};
 
-    use tierfeed_core::id::NumaNode;
+    use tierfeed_core::{fleet::first_schedule::fastest_of, id::NumaNode};
     use tierfeed_resource_gatherer::{
         classify::classify,
         inventory::{Boot, Mount, mount::Medium},
@@ -106,7 +107,6 @@ mod tests {
         super::{direct::tests::machine, measured::SavedReport},
         *,
     };
-    use crate::schedule::fastest_of;
 
     const MAIN: (Kind, Backing) = (Kind::MainMemory, Backing::Memory(Locality::Anywhere));
     const PLAYED: (Kind, Backing) = (Kind::CxlMemory, Backing::Memory(Locality::Anywhere));
@@ -218,7 +218,7 @@ mod tests {
             let profile = |tier| report.profile(tier).unwrap();
             let profiles: Vec<Profile> = report.tiers.iter().map(profile).collect();
             let order = classify(&profiles).concat();
-            let kinds = order.into_iter().map(|index| profiles[index].kind());
+            let kinds = order.into_iter().map(|index| profiles[index].rated().kind);
             let by_probe: Vec<Kind> = kinds.filter(|kind| *kind != Kind::MainMemory).collect();
             let found = tiers.each_ref().map(|tier| figures(tier, None, Some(&measured)));
             let ranked = fastest_of(tiers.iter().map(|(kind, _)| *kind).zip(&found));

@@ -3,19 +3,20 @@
 use std::{num::NonZeroUsize, path::Path};
 
 use tierfeed_core::{
-    fleet::schedule::{
-        Device, Figures, FoundTier, Location, Offer, Role, Schedule, ScheduledTier, TransformOffer,
-        WriteRates,
+    budget::{Claim, Percent, Request, allot},
+    fleet::{
+        first_schedule::{COPY_THREADS, copy_threads, fastest_of},
+        schedule::{
+            Device, Figures, FoundTier, Location, Offer, Role, Schedule, ScheduledTier,
+            TransformOffer, WriteRates,
+        },
     },
     retention::in_place::{Rates, ReadPath, SpeedOrigin},
     tier::{Kind, Locality},
     units::Bytes,
 };
 use tierfeed_dataset::source::Location as Source;
-use tierfeed_prefetcher::{
-    budget::{Claim, Percent, Request, allot},
-    tier::{Backing, TierSettings},
-};
+use tierfeed_prefetcher::tier::{Backing, TierSettings};
 use tierfeed_resource_gatherer::Report;
 use tierfeed_workload_analyzer::{Job, demand::Demand, job::JobScratch};
 
@@ -24,7 +25,7 @@ use super::{
     TierLayout, direct, figures, staging::parts as staging_parts, staging_min, tier_claims,
     with_overcommit, writers,
 };
-use crate::schedule::{self, COPY_THREADS, copy_threads, staging, transforms};
+use crate::schedule::{staging, transforms};
 
 /// The tiers of a job that a node has, with their budgets, and the cold store as it reads it.
 #[derive(Debug)]
@@ -224,7 +225,7 @@ fn fastest_first(
         claims.iter().map(|it| figures::of_tier(&it.candidate(), measured, node.inventory()));
     let figures: Vec<Figures> = figures.collect();
     let kinds = claims.iter().map(|it| it.claim.kind);
-    let order = schedule::fastest_of(kinds.zip(&figures));
+    let order = fastest_of(kinds.zip(&figures));
     let mut left: Vec<_> = claims.into_iter().zip(figures).map(Some).collect();
     order.into_iter().filter_map(|index| left[index].take()).collect()
 }

@@ -8,9 +8,13 @@ use std::{
 };
 
 use nix::sys::statfs::{FsType, TMPFS_MAGIC, statfs};
-use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
+use tierfeed_core::{
+    budget::{Free, Pool},
+    id::NumaNode,
+    tier::Locality,
+    units::Bytes,
+};
 use tierfeed_numa_memory::capacity::{kept_free, kept_of_group};
-use tierfeed_prefetcher::budget::{Free, Pool};
 use tierfeed_resource_gatherer::{
     Available, Inventory, ReadError, Sysroot, Watch,
     inventory::{

@@ -1,6 +1,7 @@
 use std::{num::NonZeroU32, path::Path};
 
 use tierfeed_core::{
+    fleet::first_schedule,
     retention::policy::Saves,
     session::assignment::Assignment,
     tier::{Locality, Speed},
@@ -20,7 +21,8 @@ use tierfeed_resource_gatherer::{
 use tierfeed_workload_analyzer::demand::{Demand, Sizes};
 
 use super::*;
-use crate::schedule::ScheduleInputs;
+
+mod holdings;
 
 const GIB: u64 = 1 << 30;
 
@@ -108,7 +110,7 @@ fn layout_of(
     measured: &Measured,
 ) -> Result<Layout, LayoutError> {
     let found = Found::on(job, demand, node, overcommit, measured)?;
-    let schedule = schedule::of(&ScheduleInputs::of(job, demand), &found.offer())?;
+    let schedule = schedule::of(job, demand, &found.offer())?;
     Ok(found.layout(demand, node, &schedule))
 }
 
@@ -309,7 +311,7 @@ fn staged() -> Staged {
         arena: Bytes::mib(64),
         depth: 4,
         depth_max: 4,
-        windows: schedule::usual_windows(),
+        windows: first_schedule::usual_windows(),
         first_room: Bytes(0),
         transforming: None,
     }

@@ -47,10 +47,10 @@ fn rate(report: &Report, to: &Tier, threads: u32) -> Option<BytesPerSecond> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use tierfeed_core::fleet::first_schedule::copy_threads;
     use tierfeed_resource_gatherer::{probe::estimate::Estimate, report::Transfer};
 
     use super::*;
-    use crate::schedule::copy_threads;
 
     fn tier(name: &str, kind: Kind, node: u32, emulated: bool) -> Tier {
         let kind = match kind {
@@ -107,7 +107,7 @@ pub(super) mod tests {
         report
     }
 
-    fn threads(one: f64, two: f64) -> Option<usize> {
+    fn threads(one: f64, two: f64) -> Option<u32> {
         let copies = vec![
             transfer("main-memory", "cxl-memory", 1, one),
             transfer("main-memory", "cxl-memory", 1, one / 2.0),

@@ -16,7 +16,11 @@ mod tracks;
 pub use merge::{MergeError, TRACE_BYTES_MAX, merge};
 
 use serde_json::{Map, Value, json};
-use tierfeed_core::{id::BatchId, session::Fault, units::Nanoseconds};
+use tierfeed_core::{
+    id::BatchId,
+    session::Fault,
+    units::{Nanoseconds, float},
+};
 use tierfeed_prefetcher::recorder::{Endpoint, Event, EventKind, Recording};
 
 use self::tracks::Tracks;
@@ -238,9 +242,8 @@ fn end(event: &Event) -> Nanoseconds {
     Nanoseconds(event.at.0.saturating_add(event.lasted.0))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "104 days in nanoseconds are exact")]
 fn microseconds(time: Nanoseconds) -> Value {
-    json!(time.0 as f64 / 1000.0)
+    json!(float(time.0) / 1000.0)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use tierfeed_core::{
         members::{PeerLink, Standing},
     },
     id::NodeId,
-    units::{Bytes, Nanoseconds},
+    units::{Bytes, Nanoseconds, float, seconds},
 };
 use tierfeed_resource_gatherer::Available;
 
@@ -80,7 +80,6 @@ pub struct TransformStatus {
 }
 
 impl From<TransformProgress> for TransformStatus {
-    #[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
     fn from(progress: TransformProgress) -> Self {
         let TransformProgress { workers, waiting, rows, rejected, replaced, worked, trained } =
             progress;
@@ -88,7 +87,7 @@ impl From<TransformProgress> for TransformStatus {
             workers,
             waiting,
             rows,
-            rows_per_s: (trained.0 > 0).then(|| rows as f64 / (trained.0 as f64 / 1e9)),
+            rows_per_s: (trained.0 > 0).then(|| float(rows) / seconds(trained)),
             row_ns: worked.0.checked_div(rows),
             rejected,
             replaced,

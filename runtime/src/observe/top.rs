@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tierfeed_core::{
     session::{TransformCount, Waits},
     tier::Kind,
-    units::{Bytes, BytesPerSecond, Nanoseconds, seconds},
+    units::{Bytes, BytesPerSecond, Nanoseconds, float, seconds},
 };
 use tierfeed_prefetcher::{fetcher::ObjectFigures, transforms::Counts};
 
@@ -321,11 +321,6 @@ fn span(seconds: f64) -> String {
         it if it < 7200.0 => format!("{:.0} min", it / 60.0),
         it => format!("{:.1} h", it / 3600.0),
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
-fn float(count: u64) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

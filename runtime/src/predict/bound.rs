@@ -4,7 +4,12 @@
 //! several nodes the share of reads that can be saved is h* of `docs/demand.md`, the mean over the epochs
 //! of a long run; a single epoch may be slightly above or below it.
 
-use tierfeed_core::{id::Epoch, session::Settings, simulator::EpochOutcome, units::Bytes};
+use tierfeed_core::{
+    id::Epoch,
+    session::Settings,
+    simulator::EpochOutcome,
+    units::{Bytes, float},
+};
 use tierfeed_workload_analyzer::demand::Rule;
 
 /// The minimal cold bytes of every epoch of a run, given the reads of the node's ranks.
@@ -36,18 +41,16 @@ fn steady_share(settings: &Settings) -> Option<f64> {
 }
 
 /// `part` as a share of `whole`, at most 1.
-#[expect(clippy::cast_precision_loss, reason = "15 digits of a byte count are enough for a share")]
 fn share(part: Bytes, whole: Bytes) -> f64 {
-    if part >= whole { 1.0 } else { part.0 as f64 / whole.0 as f64 }
+    if part >= whole { 1.0 } else { float(part.0) / float(whole.0) }
 }
 
 /// A share of `whole`, rounded down: a limit must not be too high.
 #[expect(
-    clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "the share is between 0 and 1, and the cast of a float saturates"
 )]
 fn part_of(whole: Bytes, share: f64) -> Bytes {
-    Bytes((whole.0 as f64 * share) as u64)
+    Bytes((float(whole.0) * share) as u64)
 }

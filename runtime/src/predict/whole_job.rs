@@ -22,7 +22,7 @@ use tierfeed_core::{
         },
     },
     tier::Speed,
-    units::{Bytes, BytesPerSecond, seconds},
+    units::{Bytes, BytesPerSecond, float, seconds},
 };
 
 pub use moment::{Moment, MomentError};
@@ -333,8 +333,7 @@ impl Sums {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 53 bits")]
 fn imbalance(bytes: &[u64]) -> f64 {
     let (most, sum) = (bytes.iter().max().copied().unwrap_or(0), bytes.iter().sum::<u64>());
-    if sum == 0 { 1.0 } else { most as f64 * bytes.len() as f64 / sum as f64 }
+    if sum == 0 { 1.0 } else { float(most) * float(bytes.len() as u64) / float(sum) }
 }

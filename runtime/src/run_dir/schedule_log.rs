@@ -73,6 +73,8 @@ pub fn read(path: &Path) -> io::Result<Vec<ScheduleRecord>> {
 
 #[cfg(test)]
 mod tests {
+    use tierfeed_core::fleet::first_schedule;
+
     use super::*;
 
     #[test]
@@ -80,7 +82,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("schedules.jsonl");
         let offer = crate::schedule::tests::offer(200);
-        let schedule = crate::schedule::of(&crate::schedule::tests::inputs(), &offer).unwrap();
+        let schedule = first_schedule::of(&crate::schedule::tests::inputs(), &offer).unwrap();
         let schedule = Box::new(ScheduleEntry::of(&schedule, &offer));
         let scheduled = ScheduleRecord::Scheduled { node: 3, process: 0, schedule, observed: None };
         let applied = ScheduleRecord::Applied { node: 3, generation: 0, epoch: 7 };

@@ -7,7 +7,10 @@ use std::{
 
 use tierfeed_core::{
     batch::TABLE_ROW_BYTES,
-    fleet::schedule::Transforming,
+    fleet::{
+        first_schedule::{PreparedLength, Settled, TransformTerms},
+        schedule::Transforming,
+    },
     retention::form::Form,
     session::{self, Handed, Row},
     units::Bytes,
@@ -16,6 +19,7 @@ use tierfeed_prefetcher::transforms::auto_threads;
 use tierfeed_transform::{Pipeline, Prepared};
 use tierfeed_workload_analyzer::{
     Job,
+    demand::Demand,
     job::{CachedForm, Threads, Transform},
 };
 
@@ -31,6 +35,39 @@ pub(crate) fn threads(job: &Job) -> NonZeroU32 {
             threads.try_into().unwrap_or(NonZeroU32::MAX)
         }
     }
+}
+
+/// The demands of a job on the form in which tiers hold samples; `None` without a transform.
+pub(super) fn terms(job: &Job, demand: &Demand) -> Option<TransformTerms> {
+    let transform = job.transform.as_ref()?;
+    let settled = |form| Settled { form, reason: "as the job file says".to_owned() };
+    let stored = |reason: &str| Settled { form: Form::Stored, reason: reason.to_owned() };
+    let only_stored = match transform.pipeline.container() {
+        Some(_) => Some(stored("trainers get the other fields of a sample from its stored bytes")),
+        None if !job.further.is_empty() => Some(stored("the job has `datasets`")),
+        None => None,
+    };
+    let nodes = u64::from(demand.nodes.max(1));
+    let reads = u64::from(demand.samples_per_rank) * u64::from(demand.ranks_per_node);
+    Some(TransformTerms {
+        settled: match transform.cache {
+            CachedForm::Auto => only_stored,
+            CachedForm::Stored => Some(settled(Form::Stored)),
+            CachedForm::Prepared => Some(settled(Form::Prepared)),
+        },
+        prepared: match (transform.pipeline.prepared(), fixed(transform)) {
+            (None, _) => PreparedLength::None,
+            (Some(_), Some(len)) => PreparedLength::Fixed(len),
+            (Some(_), None) => PreparedLength::Own,
+        },
+        lengths: None,
+        stored: Bytes(demand.total.0 / u64::from(demand.samples.max(1))),
+        samples: u64::from(demand.samples),
+        reads,
+        sharing: if job.policy.shares() { u32::try_from(nodes).unwrap_or(u32::MAX) } else { 1 },
+        compute: demand.compute_per_epoch(),
+        later_epochs: job.epochs.saturating_sub(job.start.epoch.0).saturating_sub(1),
+    })
 }
 
 /// The settings of a session, with the transform of the job if it has one.
@@ -89,7 +126,7 @@ pub(crate) fn assumed_lengths(
 }
 
 /// The length of each prepared sample, if all have one.
-pub(super) fn fixed(transform: &Transform) -> Option<Bytes> {
+fn fixed(transform: &Transform) -> Option<Bytes> {
     transform.pipeline.prepared().and_then(Prepared::bytes).map(Bytes)
 }
 

@@ -1,7 +1,7 @@
 //! How the objects of a dataset divide over workers that are assigned whole objects.
 
 use serde::Serialize;
-use tierfeed_core::units::Bytes;
+use tierfeed_core::units::{Bytes, float};
 
 use crate::{Job, demand::Sizes};
 
@@ -62,7 +62,6 @@ impl Shards {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a percentage needs no more than 53 bits")]
 fn longer(most: u64, objects: u64, workers: u64) -> f64 {
-    (most as f64 * workers as f64 / objects.max(1) as f64 - 1.0) * 100.0
+    (float(most) * float(workers) / float(objects.max(1)) - 1.0) * 100.0
 }

@@ -4,7 +4,7 @@
 //! nodes read random parts of the dataset and do not read from each other. `cached` is the cache of each
 //! node as a share of the dataset, and q = 1 / nodes the probability that a node reads a sample in an epoch.
 
-use tierfeed_core::units::Bytes;
+use tierfeed_core::units::{Bytes, float};
 
 /// The highest hit ratio of any policy in an epoch after the first.
 ///
@@ -103,20 +103,18 @@ fn probability_above(product: f64, q: f64) -> f64 {
 }
 
 /// `part` as a share of `whole`, at most 1.
-#[expect(clippy::cast_precision_loss, reason = "15 digits of a byte count are enough for a share")]
 pub(super) fn share_of(part: Bytes, whole: Bytes) -> f64 {
-    if part >= whole { 1.0 } else { part.0 as f64 / whole.0 as f64 }
+    if part >= whole { 1.0 } else { float(part.0) / float(whole.0) }
 }
 
 /// A share of `whole`, rounded to the nearest byte, as far as a double is exact.
 #[expect(
-    clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "the share is between 0 and 1, and the cast of a float saturates"
 )]
 pub(super) fn part_of(whole: Bytes, share: f64) -> Bytes {
-    Bytes((whole.0 as f64 * share).round() as u64)
+    Bytes((float(whole.0) * share).round() as u64)
 }
 
 #[cfg(test)]

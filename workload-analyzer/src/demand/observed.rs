@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tierfeed_core::units::{Nanoseconds, whole};
+use tierfeed_core::units::{Nanoseconds, float, whole};
 
 use crate::Job;
 
@@ -97,7 +97,7 @@ impl Observed {
         }
         // Decoding is no wait for tierfeed: the trainer requests no batch meanwhile.
         let waited_s = stall_s - report.stall_for_s.decoding.clamp(0.0, stall_s);
-        let computing_s = (wall_s - waited_s) * f64::from(job.world.ranks_per_node) / double(steps);
+        let computing_s = (wall_s - waited_s) * f64::from(job.world.ranks_per_node) / float(steps);
         Ok(Self {
             step_time: Some(Nanoseconds(whole(computing_s * 1e9).max(1))),
             stall_s,
@@ -105,9 +105,4 @@ impl Observed {
             stall_percent: stall_s / wall_s * 100.0,
         })
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "no run has 2^53 steps")]
-fn double(steps: u64) -> f64 {
-    steps as f64
 }

@@ -3,7 +3,7 @@
 //!
 //! Computed with integers, so that every machine prints the same figures.
 
-use tierfeed_core::units::Bytes;
+use tierfeed_core::{batch::p99_of_sum, units::Bytes};
 
 use super::narrow;
 use crate::job::Described;
@@ -98,15 +98,6 @@ impl Sizes {
         let p99 = p99_of_sum(self.mean_of(samples), self.variance, samples);
         p99.min(narrow(self.max.saturating_mul(samples.into())))
     }
-}
-
-/// The 99th percentile of a sum of so many random lengths: `mean`, that of the sum, plus 2.326 standard
-/// deviations.
-#[must_use]
-pub fn p99_of_sum(mean: Bytes, variance: u128, count: u64) -> Bytes {
-    let deviation = variance.saturating_mul(count.into()).isqrt();
-    let tail = deviation.saturating_mul(2_326) / 1_000;
-    narrow(u128::from(mean.0).saturating_add(tail))
 }
 
 impl From<&Index> for Sizes {

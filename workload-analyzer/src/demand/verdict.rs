@@ -1,7 +1,7 @@
 //! Compares a demand with the figures of a node: how long an epoch takes, and which part is the bottleneck.
 
 use serde::Serialize;
-use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
+use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds, float};
 
 use super::{
     Demand, Rule, RuleOutcome, Supply,
@@ -131,7 +131,6 @@ fn outcome(demand: &Demand, supply: &Supply, rule: Rule) -> RuleOutcome {
     RuleOutcome { policy: rule, hit_ratio: epoch.hits, stall }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a percentage needs no more than 53 bits")]
 fn percent(part: Nanoseconds, whole: Nanoseconds) -> f64 {
-    if whole.0 == 0 { 0.0 } else { part.0 as f64 * 100.0 / whole.0 as f64 }
+    if whole.0 == 0 { 0.0 } else { float(part.0) * 100.0 / float(whole.0) }
 }

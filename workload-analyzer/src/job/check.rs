@@ -16,11 +16,11 @@ use std::path::Path;
 use tierfeed_core::{
     order::{Shuffle, World},
     retention::policy::Kind,
-    session::{LookAhead, assignment::Assignment},
+    session::{LookAhead, OnError, assignment::Assignment},
 };
 
 use super::{
-    Job, JobError, KeyConflict, OnError, Reason, Threads,
+    Job, JobError, KeyConflict, Reason, Threads,
     file::{CHUNK_MIN, JobFile, WorldFile},
 };
 use crate::yaml::{self, YamlError, location};
@@ -125,7 +125,7 @@ impl Check<'_> {
             trainer,
             transform,
             threads: typed.threads.map_or(Threads::Auto, |it| it.0),
-            on_error: typed.on_error.unwrap_or(OnError::Fail),
+            on_error: typed.on_error.map_or(OnError::Fail, |it| it.0),
             verify,
             network: typed.network.unwrap_or_default(),
             job_scratch: self.job_scratch(typed.job_scratch.as_ref(), &tiers)?,

@@ -17,13 +17,13 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use tierfeed_core::{
-    retention::policy::Kind,
+    retention::{in_place::Verify, policy::Kind},
     units::{BytesPerSecond, Nanoseconds},
 };
 use tierfeed_dataset::keys;
 
 use super::{
-    BATCH_SIZE_MAX, Network, OnError, Reason, Threads, Verify,
+    BATCH_SIZE_MAX, Network, Reason, Threads,
     trainer::{Checkpoint, DecodedFile, Loader, Model, NativeCache, Pass, Pause, Validation},
 };
 use crate::yaml::scalar::{Checked, Count, Scalar};
@@ -70,7 +70,7 @@ pub(crate) struct JobFile {
     pub(crate) prefetch: Option<PrefetchFile>,
     pub(crate) transform: Option<TransformFile>,
     pub(crate) threads: Option<Checked<Threads>>,
-    pub(crate) on_error: Option<OnError>,
+    pub(crate) on_error: Option<on_error::OnErrorFile>,
     pub(crate) verify: Option<Verify>,
     pub(crate) network: Option<Network>,
     pub(crate) tiers: Option<TiersFile>,

@@ -2,8 +2,10 @@ use std::{fmt::Write as _, fs};
 
 use proptest::prelude::*;
 use tierfeed_core::{
+    budget::Percent,
     outage::PATIENCE,
     retention::{in_place::InPlaceMode, policy},
+    session::SkipShare,
     units::BytesPerSecond,
 };
 
@@ -174,20 +176,20 @@ fn every_key_of_a_full_job_arrives() {
         verify: Verify::Shared,
         network: Network::Open,
         tiers: vec![
-            tier(tier::Kind::MainMemory, Budget::Size(Bytes::mib(4 << 10))),
+            tier(tier::Kind::MainMemory, Request::Size(Bytes::mib(4 << 10))),
             TierRequest {
                 numa_nodes: vec![NumaNode(2), NumaNode(3)],
                 speed: emulated(350, 20_000_000_000),
                 direct: InPlaceMode::Auto,
-                ..tier(tier::Kind::CxlMemory, Budget::Reserve(Percent(20)))
+                ..tier(tier::Kind::CxlMemory, Request::Share(Percent::DEFAULT))
             },
             TierRequest {
                 path: Some(PathBuf::from("/mnt/scratch")),
-                ..tier(tier::Kind::Scratch, Budget::Size(Bytes::mib(16 << 10)))
+                ..tier(tier::Kind::Scratch, Request::Size(Bytes::mib(16 << 10)))
             },
             TierRequest {
                 path: Some(PathBuf::from("jobs/cache")),
-                ..tier(tier::Kind::Storage, Budget::Size(Bytes::mib(200 << 10)))
+                ..tier(tier::Kind::Storage, Request::Size(Bytes::mib(200 << 10)))
             },
         ],
         job_scratch: None,
@@ -233,7 +235,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
             TierRequest {
                 kind: tier::Kind::MainMemory,
                 presence: Presence::Required,
-                budget: Budget::Reserve(Percent(20)),
+                budget: Request::Share(Percent::DEFAULT),
                 numa_nodes: Vec::new(),
                 path: None,
                 writes_per_epoch: None,
@@ -243,7 +245,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
             TierRequest {
                 kind: tier::Kind::CxlMemory,
                 presence: Presence::IfPresent,
-                budget: Budget::Reserve(Percent(20)),
+                budget: Request::Share(Percent::DEFAULT),
                 numa_nodes: Vec::new(),
                 path: None,
                 writes_per_epoch: None,
@@ -699,12 +701,6 @@ fn a_job_gives_the_order_that_its_keys_describe() {
     );
 }
 
-#[test]
-fn a_share_is_rounded_down() {
-    assert_eq!(Percent(20).of(Bytes(99)), Bytes(19));
-    assert_eq!(Percent(90).of(Bytes(u64::MAX)), Bytes(16_602_069_666_338_596_453));
-}
-
 proptest! {
     #[test]
     fn any_text_is_read_without_a_panic(text in any::<String>()) {
@@ -730,7 +726,7 @@ fn what_tiers_leaves_out_has_its_default_unless_main_memory_is_named() {
         let tier = |it: &TierRequest| (it.kind.name(), it.presence, it.budget);
         job.tiers.iter().map(tier).collect::<Vec<_>>()
     };
-    let (required, reserve) = (Presence::Required, Budget::Reserve(Percent(20)));
+    let (required, reserve) = (Presence::Required, Request::Share(Percent::DEFAULT));
     let main = ("main-memory", required, reserve);
     let cxl_if_present = ("cxl-memory", Presence::IfPresent, reserve);
     let scratch = ("scratch", required, reserve);

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tierfeed_core::{
     retention::policy,
     tier::Kind,
-    units::{Bytes, Nanoseconds},
+    units::{Bytes, Nanoseconds, float},
 };
 use tierfeed_runtime::predict::{Nodes, Prediction};
 use tierfeed_workload_analyzer::cost::{self, Bill, Planned, Prefetched, Prices, Usage};
@@ -76,14 +76,13 @@ fn usage(inputs: &PlanInputs, direct: &Prediction, deli: &Prediction, plan: &Pre
 /// Samples of the whole run that were not ready in time: a loader beside the prefetcher would read them
 /// itself.
 #[expect(
-    clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a share of a count, which needs no more than 53 bits"
 )]
 fn late(prediction: &Prediction, inputs: &PlanInputs) -> u64 {
     let cold = of_all_nodes(prediction, inputs);
-    let taken = prediction.total.samples as f64 * (1.0 - prediction.total.ready_ratio);
+    let taken = float(prediction.total.samples) * (1.0 - prediction.total.ready_ratio);
     let nodes = match prediction.nodes {
         Nodes::One { .. } => inputs.demand.nodes,
         Nodes::All { .. } => 1,

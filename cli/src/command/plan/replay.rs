@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tierfeed_core::{fleet::schedule::Figures, units::Nanoseconds};
+use tierfeed_core::{budget::Request, fleet::schedule::Figures, units::Nanoseconds};
 use tierfeed_runtime::{predict::replay::Recorded, run_dir::RunDir};
 
 use super::Plan;
@@ -32,11 +32,7 @@ pub(super) fn run(arguments: &Plan, sized: &SizedJob, run_dir: &Path) -> Result<
         output::json(&replay)?;
     } else {
         replay.lines().iter().try_for_each(|line| output::lines(line))?;
-        if job
-            .tiers
-            .iter()
-            .any(|tier| matches!(tier.budget, tierfeed_workload_analyzer::job::Budget::Reserve(_)))
-        {
+        if job.tiers.iter().any(|tier| matches!(tier.budget, Request::Share(_))) {
             output::lines(
                 "a tier with reserve adapts to free memory, which is not recorded: then decisions may differ",
             )?;

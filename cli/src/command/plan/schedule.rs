@@ -1,10 +1,7 @@
 //! `tierfeed plan --schedule`: what the manager gives the agent of a node like this one.
 
 use serde::Serialize;
-use tierfeed_runtime::{
-    observe::schedule::ScheduleEntry,
-    schedule::{self, ScheduleInputs},
-};
+use tierfeed_runtime::{observe::schedule::ScheduleEntry, schedule};
 
 use super::Plan;
 use crate::{
@@ -30,7 +27,7 @@ pub(super) fn run(arguments: &Plan, sized: &SizedJob, machine: &Machine) -> Resu
     let number = nodes.ids().next().map_or(0, |id| id.0);
     let (job, file) = (sized.job(), &sized.file);
     let offer = machine.found(file, &sized.demand)?.offer();
-    let schedule = schedule::of(&ScheduleInputs::of(job, &sized.demand), &offer)
+    let schedule = schedule::of(job, &sized.demand, &offer)
         .map_err(|error| machine.placed(file, error.into()))?;
     let schedule = ScheduleEntry::of(&schedule, &offer);
     if arguments.json {

@@ -1,6 +1,9 @@
 //! Predictions side by side, as a text table.
 
-use tierfeed_core::{tier::Kind, units::Bytes};
+use tierfeed_core::{
+    tier::Kind,
+    units::{Bytes, float},
+};
 use tierfeed_runtime::predict::{Epoch, Figures, Prediction};
 
 /// Each policy by epoch and in total: its reads, then its times, if any speed is known. `notes` come first.
@@ -74,10 +77,9 @@ fn columns(kinds: &[&'static str], cell: impl Fn(&'static str) -> String) -> Str
 }
 
 /// The most cold bytes of a step, divided by the mean.
-#[expect(clippy::cast_precision_loss, reason = "a table needs no more than 53 bits")]
 fn burst(epoch: &Epoch) -> Option<f64> {
     let spread = epoch.evenness.step_cold?;
-    (spread.mean_bytes > 0.0).then(|| spread.max_bytes as f64 / spread.mean_bytes)
+    (spread.mean_bytes > 0.0).then(|| float(spread.max_bytes) / spread.mean_bytes)
 }
 
 /// The tiers of a prediction, fastest first.

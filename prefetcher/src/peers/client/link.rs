@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tierfeed_core::units::{BytesPerSecond, Nanoseconds};
+use tierfeed_core::{
+    fleet::standing,
+    units::{BytesPerSecond, Nanoseconds, float},
+};
 use tokio::time::Instant;
 
 /// The least window: two of the largest requests, so that one travels while the bytes of another come.
@@ -58,8 +61,7 @@ impl Link {
         self.arrived += bytes;
         let busy = self.busy + self.busy_since.map_or(Duration::ZERO, |since| now - since);
         if busy >= MEASURED_OVER {
-            #[expect(clippy::cast_precision_loss, reason = "a rate needs no more")]
-            let rate = self.arrived as f64 / busy.as_secs_f64();
+            let rate = float(self.arrived) / busy.as_secs_f64();
             let before = self.rate.filter(|_| self.measurements > 0).unwrap_or(rate);
             self.rate = Some(before + (rate - before) / 4.0);
             self.measurements = self.measurements.saturating_add(1);
@@ -91,18 +93,13 @@ impl Link {
         (self.measurements, self.arrived, self.busy) = (0, 0, Duration::ZERO);
     }
 
-    pub(crate) fn measurements(&self) -> u32 {
-        self.measurements
-    }
-
-    pub(crate) fn rate(&self) -> Option<BytesPerSecond> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^63")]
-        self.rate.map(|rate| BytesPerSecond(rate as u64))
-    }
-
-    pub(crate) fn round_trip(&self) -> Option<Nanoseconds> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^63")]
-        self.round_trip.map(|seconds| Nanoseconds((seconds * 1e9) as u64))
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^63")]
+    pub(crate) fn measured(&self) -> standing::Link {
+        standing::Link {
+            rate: self.rate.map(|rate| BytesPerSecond(rate as u64)),
+            measurements: self.measurements,
+            round_trip: self.round_trip.map(|seconds| Nanoseconds((seconds * 1e9) as u64)),
+        }
     }
 }
 
@@ -118,7 +115,7 @@ mod tests {
         link.asked(100_000_000, start);
         link.arrived(100_000_000, start + Duration::from_millis(100));
         link.settled(100_000_000, start + Duration::from_millis(100));
-        assert_eq!(link.rate().unwrap().0, 1_000_000_000);
+        assert_eq!(link.measured().rate.unwrap().0, 1_000_000_000);
         assert_eq!(link.window(), 80_000_000);
         link.answered_after(Duration::from_secs(1));
         assert!(link.window() > 80_000_000, "a longer round trip counts in time");
@@ -136,11 +133,14 @@ mod tests {
             link.settled(bytes, now);
         };
         (0..3).for_each(|_| arrive(&mut link, 10_000));
-        assert_eq!((link.rate().unwrap().0, link.measurements()), (100_000, 3));
+        assert_eq!((link.measured().rate.unwrap().0, link.measured().measurements), (100_000, 3));
         link.measure_anew();
-        assert_eq!((link.rate().unwrap().0, link.measurements()), (100_000, 0));
+        assert_eq!((link.measured().rate.unwrap().0, link.measured().measurements), (100_000, 0));
         arrive(&mut link, 10_000_000);
-        assert_eq!((link.rate().unwrap().0, link.measurements()), (100_000_000, 1));
+        assert_eq!(
+            (link.measured().rate.unwrap().0, link.measured().measurements),
+            (100_000_000, 1)
+        );
     }
 
     #[test]
@@ -153,6 +153,6 @@ mod tests {
             link.settled(10_000_000, now);
             now += Duration::from_secs(1);
         }
-        assert_eq!(link.rate().unwrap().0, 1_000_000_000);
+        assert_eq!(link.measured().rate.unwrap().0, 1_000_000_000);
     }
 }

@@ -269,10 +269,7 @@ impl Peer {
             peer: self.id,
             connections: state.connections,
             in_flight: Bytes(state.link.in_flight()),
-            window: Bytes(state.link.window()),
-            rate: state.link.rate(),
-            measurements: state.link.measurements(),
-            round_trip: state.link.round_trip(),
+            measured: state.link.measured(),
         }
     }
 

@@ -82,7 +82,7 @@ fn calibration(then: Inventory, place: &str) -> Calibration {
 /// The rate in GB/s, and its source.
 fn found(measured: &Measured, kind: Kind, place: Measurable<'_>) -> (Option<f64>, String) {
     let TierFigures { profile, from } = measured.of_tier(&host(16), kind, place);
-    (profile.and_then(|it| it.bytes_per_s()).map(|rate| rate / 1e9), from)
+    (profile.and_then(|it| it.rated().bytes_per_s).map(|rate| rate / 1e9), from)
 }
 
 const CARD: Measurable<'_> = Measurable::NumaNode(2);
@@ -129,7 +129,7 @@ fn calibrated_figures_of_a_directory_hold_on_its_mount_and_those_of_a_node_for_a
     assert_eq!(rate(Kind::CxlMemory, Measurable::NumaNode(0)), Some(7.0), "a remote socket");
     let TierFigures { profile, .. } =
         known.of_tier(&host(16), Kind::CxlMemory, Measurable::NumaNode(0));
-    assert_eq!(profile.unwrap().kind(), Kind::CxlMemory);
+    assert_eq!(profile.unwrap().rated().kind, Kind::CxlMemory);
 }
 
 #[test]

@@ -6,11 +6,11 @@
 use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
-use tierfeed_core::units::{Bytes, Nanoseconds};
-use tierfeed_prefetcher::{
+use tierfeed_core::{
     budget::{Change, Percent, Reading, Reason, Step},
-    plane::Usage,
+    units::{Bytes, Nanoseconds, seconds},
 };
+use tierfeed_prefetcher::plane::Usage;
 
 const POINTS_MAX: usize = 400;
 
@@ -148,20 +148,19 @@ impl fmt::Display for ChangeText<'_> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks")]
 fn as_seconds<S: serde::Serializer>(time: &Nanoseconds, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_f64(time.0 as f64 / 1e9)
+    to.serialize_f64(seconds(*time))
 }
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_core::{id::TierId, tier::Kind};
-    use tierfeed_prefetcher::{
+    use tierfeed_core::{
         budget::{Free, Pool},
-        plane::TierUsage,
-        tier::Medium,
+        id::TierId,
+        tier::Kind,
     };
+    use tierfeed_prefetcher::{plane::TierUsage, tier::Medium};
 
     use super::*;
 

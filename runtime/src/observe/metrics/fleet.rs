@@ -175,7 +175,7 @@ fn epoch_of(order: &Spec, batches: u64) -> u32 {
 #[cfg(test)]
 pub(super) mod tests {
     use tierfeed_core::{
-        fleet::{Registration, Settings, members::PeerReport},
+        fleet::{Registration, Settings, first_schedule, members::PeerReport},
         order::{FurtherDatasets, Position, Shuffle, World},
         retention::policy,
         session::{Observed, ObservedLink},
@@ -211,7 +211,7 @@ pub(super) mod tests {
     fn register(fleet: &mut Fleet, counters: &mut ManagerCounters, home: u64) {
         let node = NodeId(u32::try_from(home).unwrap() - 1);
         let offer = crate::schedule::tests::offer(None);
-        let schedule = crate::schedule::of(&crate::schedule::tests::inputs(), &offer).unwrap();
+        let schedule = first_schedule::of(&crate::schedule::tests::inputs(), &offer).unwrap();
         let agent = Registration { node, home, incarnation: home, offer };
         counters.count_message("register");
         counters.count_registration(&fleet.handle_registration(agent, schedule, Nanoseconds(0)));

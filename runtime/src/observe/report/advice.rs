@@ -14,10 +14,10 @@ use tierfeed_core::{
     id::TierId,
     session::{Busy, EpochProgress, StallCause},
     tier::Kind,
-    units::{Bytes, BytesPerSecond},
+    units::{Bytes, BytesPerSecond, float},
 };
 
-use self::figures::{Figures, number, per_second, rate, whole};
+use self::figures::{Figures, per_second, rate, whole};
 use super::{
     EpochEntry, Report, RunFigures, TierEntry,
     verdict::{NOTICEABLE, STARVED, StallSummary},
@@ -57,7 +57,7 @@ pub struct Advice {
     /// The target rate, if the change is a bandwidth.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_bytes_per_s: Option<u64>,
-    /// The target number, if the change is a count.
+    /// The target if the change is a count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_count: Option<u64>,
 }
@@ -180,7 +180,7 @@ impl Figures<'_> {
     }
 
     fn faster_cold(&self, given: BytesPerSecond, needed: BytesPerSecond) -> Advice {
-        let target = BytesPerSecond(whole(number(needed.0) * MARGIN));
+        let target = BytesPerSecond(whole(float(needed.0) * MARGIN));
         let first =
             if self.is_first_epoch_only() { " in the first epoch, which reads all" } else { "" };
         let text = format!(
@@ -193,7 +193,7 @@ impl Figures<'_> {
 
     fn better_policy(&self, epoch: &EpochProgress, given: BytesPerSecond) -> Option<Advice> {
         let (least, policy) = (self.minimal_cold, self.run.facts.policy);
-        let is_least = number(epoch.cold.0) <= number(least.0) * MARGIN;
+        let is_least = float(epoch.cold.0) <= float(least.0) * MARGIN;
         if self.is_first_epoch_only() || is_least || policy == "gap" {
             return None;
         }
@@ -203,7 +203,7 @@ impl Figures<'_> {
             epoch.cold
         );
         let avoided: u64 = self.later_epochs().map(|it| it.cold.0.saturating_sub(least.0)).sum();
-        let saves = number(avoided) / number(given.0.max(1));
+        let saves = float(avoided) / float(given.0.max(1));
         let saves = saves.min(self.waited_for_cold() * self.later_share());
         Some(Advice::new("policy", text).saving(saves))
     }
@@ -218,7 +218,7 @@ impl Figures<'_> {
         if self.is_first_epoch_only() {
             return None;
         }
-        let affordable = whole(number(given.0) * computing / MARGIN);
+        let affordable = whole(float(given.0) * computing / MARGIN);
         let surplus = epoch.cold.0.checked_sub(affordable).filter(|surplus| *surplus > 0)?;
         let chunk = self.run.chunk.0.max(1);
         let more = surplus.div_ceil(chunk) * chunk;
@@ -277,7 +277,7 @@ impl Figures<'_> {
             let waited = self.waiting.seconds_for(StallCause::Tier(tier));
             return self.more_batches(kind, (given, needed), link, waited);
         }
-        let target = BytesPerSecond(whole(number(needed.0) * MARGIN));
+        let target = BytesPerSecond(whole(float(needed.0) * MARGIN));
         let text = format!(
             "{kind} gave {given} where the training takes {needed} of it: a faster device, more \
              copy threads, or more of the tiers above it"
@@ -309,7 +309,7 @@ impl Figures<'_> {
         let mean = Bytes(demand.0 / samples.max(1));
         let Report { loop_pauses, agent_cpu, .. } = &self.run.facts;
         let PauseEntry { busy_share, ran_share, .. } = *loop_pauses;
-        let rate = number(samples) / self.waiting.wall_s.max(1e-9);
+        let rate = float(samples) / self.waiting.wall_s.max(1e-9);
         let busy = format!(
             "batches waited for the agent's own loop, which handled {rate:.0} samples/s of {mean} and was \
              busy for {:.0} % of the training",
@@ -444,7 +444,7 @@ impl Figures<'_> {
         let work = match threads {
             0 => decoding,
             // They decode while the training computes, too.
-            threads => number(threads) * (computing + decoding),
+            threads => float(threads) * (computing + decoding),
         };
         let wanted = whole((MARGIN * work / computing.max(1e-9)).ceil());
         let count = wanted.clamp(threads + 1, processors);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tierfeed_core::{
     session::{EpochProgress, Form},
-    units::{Bytes, Nanoseconds},
+    units::{Bytes, Nanoseconds, float},
 };
 use tierfeed_prefetcher::transforms::Counts;
 
@@ -68,7 +68,6 @@ impl TransformEntry {
         }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a mean needs no more than 53 bits")]
     pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
         let exact = self.quick_modes.is_empty();
         let mut rows = vec![
@@ -98,7 +97,7 @@ impl TransformEntry {
             ),
             ("samples that became no row", self.failed.to_string()),
         ];
-        let per_row = (self.samples > 0).then(|| self.thread_s * 1e3 / self.samples as f64);
+        let per_row = (self.samples > 0).then(|| self.thread_s * 1e3 / float(self.samples));
         rows.extend(per_row.map(|time| ("processor time of a row", format!("{time:.3} ms"))));
         rows.extend(self.failed_for.iter().map(|(reason, count)| (*reason, count.to_string())));
         rows

@@ -1,6 +1,6 @@
 use tierfeed_core::{
     fleet::{
-        State,
+        State, first_schedule,
         members::{PeerLink, Standing},
     },
     id::NodeId,
@@ -21,7 +21,7 @@ fn node(batches: u64, stall_ms: u64) -> NodeStatus {
         tiers: Vec::<TierStatus>::new(),
         schedule: {
             let offer = crate::schedule::tests::offer(None);
-            let schedule = crate::schedule::of(&crate::schedule::tests::inputs(), &offer).unwrap();
+            let schedule = first_schedule::of(&crate::schedule::tests::inputs(), &offer).unwrap();
             crate::observe::schedule::ScheduleEntry::of(&schedule, &offer)
         },
         observed: None,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
 use tierfeed_core::{
     fleet::{
-        Applied, Fleet, Origin, Settings, State, TransformProgress,
+        Applied, Fleet, Origin, Settings, State, TransformProgress, first_schedule,
         members::{PeerAddress, PeerLink, Standing},
         schedule::{Location, Offer, OwnLengths, Role, TransformOffer, TransformSchedule},
         training::Cause,
@@ -23,10 +23,7 @@ use tierfeed_core::{
 use tierfeed_resource_gatherer::available::{DiskSpace, Load, NodeFree, Pressure};
 
 use super::*;
-use crate::schedule::{
-    self,
-    tests::{inputs, offer},
-};
+use crate::schedule::tests::{inputs, offer};
 
 fn received<T: DeserializeOwned>(sent: &impl Serialize) -> T {
     serde_json::from_slice(&serde_json::to_vec(sent).unwrap()).unwrap()
@@ -125,7 +122,7 @@ fn every_call_survives_the_wire() {
         ..PeerReport::before_it_listens()
     };
     let (available, observed) = (Some(Box::new(available())), Some(Box::new(observed())));
-    let schedules = vec![schedule::of(&inputs(), &full_offer()).unwrap()];
+    let schedules = vec![first_schedule::of(&inputs(), &full_offer()).unwrap()];
     let told = Report { node, incarnation, progress: progress(), available, observed, schedules };
     let stage = Stage::Ended(Some(Cause::Asked(10)));
     let summary = NodeSummary::without_report(7, "host".into(), 3, "/report.json".as_ref());
@@ -154,7 +151,7 @@ fn answers_survive_the_wire_as_what_was_asked_for() {
         reason: "r".into(),
         lengths: Some(1),
     };
-    let schedule = schedule::of(&inputs(), &full_offer()).unwrap();
+    let schedule = first_schedule::of(&inputs(), &full_offer()).unwrap();
     let schedule = Schedule { transform: Some(transform), ..schedule };
     let (node, generation, order) = (NodeId(1), 2, u64::MAX);
     for policy in policy::Kind::ALL {
@@ -225,7 +222,7 @@ proptest! {
 
 #[test]
 fn what_another_version_says_is_refused_by_name() {
-    let schedule = schedule::of(&inputs(), &offer(200)).unwrap();
+    let schedule = first_schedule::of(&inputs(), &offer(200)).unwrap();
     let error = |field: &str, value: serde_json::Value| {
         let mut sent = serde_json::to_value(&schedule).unwrap();
         *sent.pointer_mut(field).unwrap() = value;
@@ -266,7 +263,7 @@ fn sent_to_each(nodes: u32, samples: u32, epochs: u32) -> Vec<usize> {
     });
     let job = serde_json::to_vec(&job).unwrap().len();
     let offer = offer(200);
-    let schedule = schedule::of(&inputs(), &offer).unwrap();
+    let schedule = first_schedule::of(&inputs(), &offer).unwrap();
     let mut join = |node| {
         let (home, offer) = (u64::from(node), offer.clone());
         let agent = Registration { node: NodeId(node), home, incarnation: home, offer };
@@ -305,7 +302,7 @@ fn status_shows_what_nodes_told() {
         Fleet::new(Settings { order, policy: policy::Kind::Gap, lost_after: Nanoseconds(1) });
     let mut offer = offer(200);
     offer.tiers[1].origin = Origin::Emulated;
-    let schedule = schedule::of(&inputs(), &offer).unwrap();
+    let schedule = first_schedule::of(&inputs(), &offer).unwrap();
     let agent = Registration { node: NodeId(0), home: 1, incarnation: 2, offer };
     fleet.handle_registration(agent, schedule, Nanoseconds(0)).unwrap();
     fleet.handle_memory_asked(NodeId(0), 2, 3, Nanoseconds(0)).unwrap();

@@ -41,7 +41,7 @@ impl Check<'_> {
         let source = typed.nopfs.as_ref().and_then(|it| it.source);
         Ok(Tuning {
             deepmemory: typed.deepmemory.as_ref().map_or_else(Buffers::default, |it| Buffers {
-                threshold: it.threshold.map_or(Buffers::default().threshold, |it| it.0.0),
+                threshold: it.threshold.map_or(Buffers::default().threshold, |it| it.0.get()),
                 iterations: it.iterations.map(|it| it.0),
             }),
             lobster: lobster.map_or(Ok(Reuse::default()), |it| self.lobster(it, policy))?,

@@ -1,10 +1,11 @@
 //! Checks the tiers that a job requests, and their sizes.
 
 use tierfeed_core::{
+    budget::{Percent, Request},
     id::NumaNode,
     order::Shuffle,
     retention::{
-        in_place::InPlaceMode,
+        in_place::{InPlaceMode, Verify},
         policy::{self, Stay},
     },
     tier::Kind,
@@ -14,8 +15,7 @@ use tierfeed_core::{
 use super::Check;
 use crate::{
     job::{
-        AfterRun, Budget, JobError, JobScratch, KeyConflict, Percent, Presence, Reason,
-        TierRequest, Verify,
+        AfterRun, JobError, JobScratch, KeyConflict, Presence, Reason, TierRequest,
         file::{
             CxlMemoryFile, JobScratchFile, MainMemoryFile, NumaNodeFile, Room, ScratchFile,
             SpeedFile, StorageFile, TiersFile,
@@ -28,7 +28,7 @@ use crate::{
 const JOB_SCRATCH_MIN: Bytes = Bytes(64 << 10);
 
 /// The initial share of free memory of DeepMemoryDL.
-const RESERVE: Budget = Budget::Reserve(Percent(20));
+const RESERVE: Request = Request::Share(Percent::DEFAULT);
 
 impl Check<'_> {
     pub(super) fn tiers(
@@ -118,8 +118,8 @@ impl Check<'_> {
     ) -> Result<TierRequest, JobError> {
         let keys = ["tiers", kind.name()];
         let budget = match budget {
-            (Some(size), None) => Budget::Size(size.0.0),
-            (None, Some(share)) => Budget::Reserve(share.0),
+            (Some(size), None) => Request::Size(size.0.0),
+            (None, Some(share)) => Request::Share(share.0),
             // A disk wears out, so its share is not chosen for the user.
             (None, None) if kind == Kind::Storage => {
                 return Err(self.conflict(&keys, KeyConflict::NoBudget));
@@ -174,7 +174,7 @@ impl Check<'_> {
         chunk: Bytes,
     ) -> Result<(), JobError> {
         for tier in tiers.iter().filter(|tier| tier.kind != Kind::MainMemory) {
-            if let Budget::Size(size) = tier.budget
+            if let Request::Size(size) = tier.budget
                 && size < chunk
             {
                 let keys = ["tiers", tier.kind.name(), "size"];

@@ -1,5 +1,7 @@
 //! The quantiles of a normal distribution truncated below 1, with a given mean and deviation.
 
+use tierfeed_core::units::float;
+
 /// The length of a tail in standard deviations; less than 1e-15 of the distribution lies beyond.
 const TAIL: f64 = 8.0;
 /// Steps of the numerical integration of the density.
@@ -21,7 +23,7 @@ pub(super) fn size_quantiles(mean: u64, deviation: u64, count: usize) -> Vec<u64
     if count < 2 || deviation == 0 {
         return vec![mean; count];
     }
-    let (mean, deviation) = (double(mean), double(deviation));
+    let (mean, deviation) = (float(mean), float(deviation));
     let room = (mean - 1.0) / deviation;
     let (mut left, mut right) = (-TAIL, TAIL);
     let mut standard = standard_quantiles(left, count);
@@ -42,7 +44,7 @@ pub(super) fn size_quantiles(mean: u64, deviation: u64, count: usize) -> Vec<u64
 /// The quantiles right of `cut`, scaled to mean 0 and deviation 1.
 fn standard_quantiles(cut: f64, count: usize) -> Vec<f64> {
     let quantiles = quantiles(cut, count);
-    let count = double(count as u64);
+    let count = float(count as u64);
     let mean = quantiles.iter().sum::<f64>() / count;
     let squares: f64 = quantiles.iter().map(|it| (it - mean) * (it - mean)).sum();
     let deviation = (squares / count).sqrt();
@@ -64,7 +66,7 @@ fn quantiles(cut: f64, count: usize) -> Vec<f64> {
     for number in 0..STEPS {
         let here = mass(number);
         while found.len() < count {
-            let wanted = (double(found.len() as u64) + 0.5) / double(count as u64) * total;
+            let wanted = (float(found.len() as u64) + 0.5) / float(count as u64) * total;
             if wanted > sum + here && number + 1 < STEPS {
                 break;
             }
@@ -86,11 +88,6 @@ fn exponential(x: f64) -> f64 {
         power *= power;
     }
     power
-}
-
-#[expect(clippy::cast_precision_loss, reason = "15 digits are enough for a size that is made up")]
-fn double(value: u64) -> f64 {
-    value as f64
 }
 
 #[expect(

@@ -6,14 +6,11 @@ use serde::{
     Deserialize, Deserializer,
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
-use tierfeed_core::session::SkipShare;
+use tierfeed_core::session::{OnError, SkipShare};
 
-use crate::{
-    job::OnError,
-    yaml::{
-        invalid,
-        scalar::{Checked, Scalar},
-    },
+use crate::yaml::{
+    invalid,
+    scalar::{Checked, Scalar},
 };
 
 #[derive(Deserialize)]
@@ -22,9 +19,12 @@ struct SkipFile {
     skip: Checked<SkipShare>,
 }
 
-impl<'de> Deserialize<'de> for OnError {
+#[derive(Debug)]
+pub(crate) struct OnErrorFile(pub(crate) OnError);
+
+impl<'de> Deserialize<'de> for OnErrorFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(WordOrShare)
+        deserializer.deserialize_any(WordOrShare).map(Self)
     }
 }
 

@@ -1,12 +1,15 @@
 //! The keys that adjust a policy, each in a mapping with the name of the policy.
 
 use serde::Deserialize;
-use tierfeed_core::retention::policy::{Kind, SampleCount, Source};
+use tierfeed_core::{
+    budget::Percent,
+    retention::policy::{Kind, SampleCount, Source},
+};
 use tierfeed_dataset::keys::Reason;
 
 use super::one_of;
 use crate::{
-    job::{Percent, trainer::Interval},
+    job::trainer::Interval,
     yaml::scalar::{Checked, Count, Scalar},
 };
 
@@ -56,7 +59,7 @@ impl<const MIN: u32> Scalar for Samples<MIN> {
     fn parse(typed: &str) -> Result<Self, String> {
         if typed.ends_with('%') {
             let share = Percent::parse(typed)?;
-            return Ok(Self(SampleCount::Share(share.0)));
+            return Ok(Self(SampleCount::Share(share.get())));
         }
         let count = typed.parse().ok().filter(|count| *count >= MIN);
         count.map(|it| Self(SampleCount::Samples(it))).ok_or_else(|| {

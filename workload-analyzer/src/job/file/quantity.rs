@@ -2,10 +2,13 @@
 
 use std::{ops::RangeInclusive, str::FromStr};
 
-use tierfeed_core::units::{self, Bytes, BytesPerSecond, Nanoseconds};
+use tierfeed_core::{
+    budget::Percent,
+    units::{self, Bytes, BytesPerSecond, Nanoseconds},
+};
 use tierfeed_dataset::keys::{Reason, parse_size};
 
-use crate::{job::Percent, yaml::scalar::Scalar};
+use crate::yaml::scalar::Scalar;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QuantityError {
@@ -91,7 +94,7 @@ impl Scalar for Percent {
     fn parse(typed: &str) -> Result<Self, &'static str> {
         let number = typed.strip_suffix('%').map(str::trim_end);
         let percent = number.and_then(|number| number.parse().ok());
-        let share = percent.filter(|it| SHARES.contains(it)).map(Self);
+        let share = percent.filter(|it| SHARES.contains(it)).and_then(Self::new);
         share.ok_or("expected a whole percentage from 1 % to 90 %")
     }
 }

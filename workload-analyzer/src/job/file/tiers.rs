@@ -1,12 +1,12 @@
 //! The serde types of the keys below `tiers`.
 
 use serde::Deserialize;
-use tierfeed_core::{retention::in_place::InPlaceMode, units::Bytes};
+use tierfeed_core::{budget::Percent, retention::in_place::InPlaceMode, units::Bytes};
 use tierfeed_dataset::keys;
 
 use super::{SpeedFile, one_of, quantity::Room};
 use crate::{
-    job::{Percent, Reason, node_path::NodePath},
+    job::{Reason, node_path::NodePath},
     yaml::scalar::{Checked, Count, Scalar},
 };
 

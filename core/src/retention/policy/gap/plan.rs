@@ -23,7 +23,7 @@ use crate::{
         residency::TierMap,
     },
     space::Space,
-    units::Bytes,
+    units::{Bytes, float},
 };
 
 /// From this number of epochs on a run keeps equally much in every epoch, which costs it 0.06
@@ -370,7 +370,6 @@ fn lookahead(spec: &Spec, cached: f64) -> u32 {
     if spec.world.nodes == 1 { 1 } else { (last + last / 2 + 2).min(most) }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
 fn ratio(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64
+    float(part) / float(whole.max(1))
 }

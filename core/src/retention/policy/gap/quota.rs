@@ -20,6 +20,8 @@
 
 use alloc::{vec, vec::Vec};
 
+use crate::units::float;
+
 /// The boundaries after an epoch, as far as the policy looks.
 ///
 /// Slices are indexed by gap: entry 0 ends in the next epoch.
@@ -146,13 +148,12 @@ pub(super) fn shares(nodes: u32) -> impl Iterator<Item = f64> {
 }
 
 #[expect(
-    clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "the share is between 0 and 1, and an expected count needs no more than 53 bits"
 )]
 pub(super) fn part(whole: u64, share: f64) -> u64 {
-    (whole as f64 * share) as u64
+    (float(whole) * share) as u64
 }
 
 /// The gap K beyond which nothing stays in a long run, if the tiers of each node hold `cached` of the

@@ -2,7 +2,7 @@
 
 use tierfeed_core::{
     session::{Busy, EpochProgress, StallCause},
-    units::{Bytes, BytesPerSecond, seconds},
+    units::{Bytes, BytesPerSecond, float, seconds},
 };
 
 use crate::observe::report::{EpochEntry, RunFigures, verdict::StallSummary};
@@ -40,7 +40,7 @@ impl<'a> Figures<'a> {
 
     /// The time in which a rank computes between two batches, in seconds.
     pub(super) fn step(&self) -> f64 {
-        self.computing() / number(self.steps().max(1))
+        self.computing() / float(self.steps().max(1))
     }
 
     /// The epoch that waited longest for `cause`, of those of which at least half was read, and how long each
@@ -55,7 +55,7 @@ impl<'a> Figures<'a> {
         let whole = epochs().filter(|epoch| used(epoch) * 2 > most);
         // The last of equals: what it shows is steady.
         let epoch = whole.max_by_key(waited)?;
-        Some((epoch, self.computing() * number(used(epoch)) / number(used(self.total))))
+        Some((epoch, self.computing() * float(used(epoch)) / float(used(self.total))))
     }
 
     /// Bytes that all ranks of the node take in a step.
@@ -70,7 +70,7 @@ impl<'a> Figures<'a> {
 
     /// The part of the waits after the first epoch.
     pub(super) fn later_share(&self) -> f64 {
-        let stall = |epoch: &EpochProgress| number(epoch.causes.total().0);
+        let stall = |epoch: &EpochProgress| float(epoch.causes.total().0);
         let all = stall(self.total);
         let later: f64 = self.run.progress.epochs.iter().skip(1).map(stall).sum();
         if all > 0.0 { later / all } else { 0.0 }
@@ -96,14 +96,9 @@ pub(super) fn rate(bytes: Bytes, busy: &Busy) -> Option<BytesPerSecond> {
 
 /// A rate with three significant digits; without time it is as good as unlimited.
 pub(super) fn per_second(bytes: Bytes, seconds: f64) -> BytesPerSecond {
-    let rate = number(bytes.0) / seconds.max(1e-9);
+    let rate = float(bytes.0) / seconds.max(1e-9);
     let grain = 10_f64.powf(rate.max(1.0).log10().floor() - 2.0).max(1.0);
     BytesPerSecond(whole((rate / grain).round() * grain))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "advice needs no more than 53 bits")]
-pub(super) fn number(value: u64) -> f64 {
-    value as f64
 }
 
 #[expect(

@@ -7,12 +7,12 @@
 
 use tierfeed_core::{
     session::LookAhead,
-    units::{Bytes, BytesPerSecond, seconds},
+    units::{Bytes, BytesPerSecond, float, seconds},
 };
 
 use super::{
     Advice, MARGIN,
-    figures::{Figures, number, per_second, whole},
+    figures::{Figures, per_second, whole},
 };
 
 /// The part of the waits that the idle time of the store must be able to take, else the store is too slow.
@@ -54,19 +54,19 @@ impl Figures<'_> {
 
     fn phases(&self, given: BytesPerSecond) -> Option<Phases> {
         let cycle = self.run.cycle?;
-        let cycles = number(self.total.demand.0) / number(cycle.consumed.0.max(1));
+        let cycles = float(self.total.demand.0) / float(cycle.consumed.0.max(1));
         let waited = self.waited_for_cold();
         let busy = seconds(self.run.progress.cold_busy.time());
         let idle_phases = cycles * seconds(cycle.idle);
         let unused = (self.waiting.wall_s - busy).clamp(0.0, idle_phases);
         let avoidable = waited.min(unused);
         let epochs =
-            number(self.run.progress.epochs.iter().filter(|it| it.batches > 0).count() as u64);
+            float(self.run.progress.epochs.iter().filter(|it| it.batches > 0).count() as u64);
         let cycles_per_epoch = cycles / epochs.max(1.0);
         (cycles >= 1.0 && avoidable > waited * USEFUL).then_some(Phases {
             cycles,
             avoidable,
-            room: avoidable * number(given.0) / cycles * ROOM_MARGIN,
+            room: avoidable * float(given.0) / cycles * ROOM_MARGIN,
             net: 1.0 - 1.0 / cycles_per_epoch.max(1.0),
         })
     }
@@ -82,7 +82,7 @@ impl Figures<'_> {
     /// Advises to use the tiers that there are.
     fn look_ahead_at_all(&self, phases: Phases, given: BytesPerSecond) -> Advice {
         let room = Bytes(whole(phases.room).min(self.run.cached().0));
-        let part = number(room.0) / phases.room.max(1.0);
+        let part = float(room.0) / phases.room.max(1.0);
         let wish = if given >= AUTO_RATE_MAX { room.to_string() } else { "auto".to_owned() };
         let text = format!(
             "the cold store stood idle while the training did something else, and then gave {given} where \
@@ -116,9 +116,9 @@ impl Figures<'_> {
 
     fn faster_in_busy_phases(&self, phases: Phases, given: BytesPerSecond) -> Option<Advice> {
         let busy = seconds(self.run.cycle?.busy);
-        let missing = self.waited_for_cold() * number(given.0) / phases.cycles;
-        let needed = per_second(Bytes(whole(busy * number(given.0) + missing)), busy);
-        let target = BytesPerSecond(whole(number(needed.0) * MARGIN));
+        let missing = self.waited_for_cold() * float(given.0) / phases.cycles;
+        let needed = per_second(Bytes(whole(busy * float(given.0) + missing)), busy);
+        let target = BytesPerSecond(whole(float(needed.0) * MARGIN));
         let text = format!(
             "the cold store gave {given}, the busy phases of the training take {needed} of it: {target} \
              would keep up"

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tierfeed_core::units::{float, seconds};
 use tierfeed_plot::{Axis, COLOURS, DASHES, Fill, Point, Stroke, Svg, label};
 
 use crate::observe::{
@@ -132,7 +133,7 @@ fn over_time(
     let mut svg = Svg::default();
     let highest = lines.iter().flat_map(|(_, values)| values).copied().fold(0.0, f64::max);
     let is_drawn = limit > 0.0 && highest >= limit * DRAWN_SHARE;
-    let end = moments.last().map_or(0.0, seconds);
+    let end = moments.last().map_or(0.0, |it| seconds(it.time));
     svg.text((LEFT, UPPER - 16.0), "ink heading", heading);
     let y = Axis::from_zero(if is_drawn { highest.max(limit) } else { highest }, (LOWER, UPPER));
     let x = axis(end);
@@ -146,7 +147,7 @@ fn over_time(
         let points: Vec<Point> = moments
             .iter()
             .zip(values)
-            .map(|(moment, value)| (x.at(seconds(moment)), y.at(*value)))
+            .map(|(moment, value)| (x.at(seconds(moment.time)), y.at(*value)))
             .collect();
         svg.curve(&points, stroke);
         let line = legend_line(at);
@@ -172,18 +173,12 @@ fn legend_line(at: usize) -> f64 {
     UPPER + 10.0 + 20.0 * count(at)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a picture needs no more than 53 bits")]
 fn mib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
+    float(bytes) / f64::from(1 << 20)
 }
 
 fn each(moments: &[TimelinePoint], of: impl Fn(&TimelinePoint) -> u64) -> Vec<f64> {
     moments.iter().map(|moment| mib(of(moment))).collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a picture needs no more than 53 bits")]
-fn seconds(moment: &TimelinePoint) -> f64 {
-    moment.time.0 as f64 / 1e9
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a picture needs no more than 53 bits")]
@@ -207,11 +202,11 @@ fn frame(svg: &mut Svg, y: &Axis, below: &str) {
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_core::units::{Bytes, Nanoseconds};
-    use tierfeed_prefetcher::{
+    use tierfeed_core::{
         budget::{Free, Pool, Reading},
-        plane::Usage,
+        units::{Bytes, Nanoseconds},
     };
+    use tierfeed_prefetcher::plane::Usage;
 
     use super::*;
     use crate::observe::footprint::MemoryState;

@@ -4,12 +4,13 @@
 //! store is known, that room follows before anything is observed, by the derivation that the manager revises it
 //! with later ([`Cycle::room`]): nothing is hit yet, as in a first epoch.
 
-use tierfeed_core::{
+use alloc::{format, string::String};
+
+use crate::{
     fleet::revision,
     session::{AUTO_RATE_MAX, Cycle, LookAhead, Supply},
-    units::{Bytes, BytesPerSecond, Nanoseconds},
+    units::{Bytes, BytesPerSecond},
 };
-use tierfeed_workload_analyzer::{Job, demand::Demand};
 
 /// The phases of a training that its job file declares, on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,24 +21,6 @@ pub struct Phases {
     pub epoch: Bytes,
     /// Bytes that its ranks read in a step.
     pub step: Bytes,
-}
-
-impl Phases {
-    /// `None` if the job does not declare them.
-    #[must_use]
-    pub fn of(job: &Job, demand: &Demand) -> Option<Self> {
-        let step_time = demand.step_time?;
-        let pause = job.trainer.pause?.in_steps(demand.steps_per_epoch);
-        let every = u64::from(pause.every.get());
-        let step = demand.batch_mean.0.saturating_mul(demand.ranks_per_node.into());
-        let cycle = Cycle {
-            consumed: Bytes(step.saturating_mul(every)),
-            busy: Nanoseconds(step_time.0.saturating_mul(every)),
-            idle: pause.time,
-        };
-        let epoch = Bytes(demand.epoch.0 / u64::from(demand.nodes.max(1)));
-        Some(Self { cycle, epoch, step: Bytes(step) })
-    }
 }
 
 /// The room, and the reason in words; none where that is empty.

@@ -1,23 +1,19 @@
-//! The form in which the tiers of a job with a transform hold samples ([`core_form`]), and its threads.
+//! The form in which the tiers of a job with a transform hold samples ([`retained`]), and its threads.
 //!
 //! The job file may name the form. Else what a node measured decides; where nothing was measured it is the stored
 //! form, with which a job can do everything. All nodes of a job have the form of the first that was scheduled: a
 //! node reads what others hold.
 
-use std::num::NonZeroU32;
+use alloc::{borrow::ToOwned, format, string::String, vec::Vec};
+use core::num::NonZeroU32;
 
-use tierfeed_core::{
+use super::ScheduleInputs;
+use crate::{
+    batch::p99_of_sum,
     fleet::schedule::{FoundTier, Offer, OwnLengths, Role, ScheduledTier, TransformSchedule},
-    retention::form::{self as core_form, Facts, Form, Room},
-    units::{Bytes, Nanoseconds},
+    retention::form::{self as retained, Facts, Form, Room},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-use tierfeed_workload_analyzer::{
-    Job,
-    demand::{Demand, p99_of_sum},
-    job::CachedForm,
-};
-
-use super::{ScheduleInputs, transforms};
 
 /// The demands of a job with a transform on the schedules of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,50 +56,14 @@ pub struct Settled {
 }
 
 impl TransformTerms {
-    /// `None` without a transform.
-    #[must_use]
-    pub fn of(job: &Job, demand: &Demand) -> Option<Self> {
-        let transform = job.transform.as_ref()?;
-        let settled = |form| Settled { form, reason: "as the job file says".to_owned() };
-        let stored = |reason: &str| Settled { form: Form::Stored, reason: reason.to_owned() };
-        let only_stored = match transform.pipeline.container() {
-            Some(_) => {
-                Some(stored("trainers get the other fields of a sample from its stored bytes"))
-            }
-            None if !job.further.is_empty() => Some(stored("the job has `datasets`")),
-            None => None,
-        };
-        let nodes = u64::from(demand.nodes.max(1));
-        let reads = u64::from(demand.samples_per_rank) * u64::from(demand.ranks_per_node);
-        Some(Self {
-            settled: match transform.cache {
-                CachedForm::Auto => only_stored,
-                CachedForm::Stored => Some(settled(Form::Stored)),
-                CachedForm::Prepared => Some(settled(Form::Prepared)),
-            },
-            prepared: match (transform.pipeline.prepared(), transforms::fixed(transform)) {
-                (None, _) => PreparedLength::None,
-                (Some(_), Some(len)) => PreparedLength::Fixed(len),
-                (Some(_), None) => PreparedLength::Own,
-            },
-            lengths: None,
-            stored: Bytes(demand.total.0 / u64::from(demand.samples.max(1))),
-            samples: u64::from(demand.samples),
-            reads,
-            sharing: if job.policy.shares() { u32::try_from(nodes).unwrap_or(u32::MAX) } else { 1 },
-            compute: demand.compute_per_epoch(),
-            later_epochs: job.epochs.saturating_sub(job.start.epoch.0).saturating_sub(1),
-        })
-    }
-
     /// Takes over the form that an earlier manager of this job scheduled for its nodes.
-    pub(crate) fn resume(&mut self, form: Form) {
+    pub fn resume(&mut self, form: Form) {
         let reason = "as before the manager was restarted".to_owned();
         self.settled.get_or_insert(Settled { form, reason });
     }
 
     /// Fixes the form, and the lengths of prepared samples, for the nodes that are scheduled from now on.
-    pub(crate) fn settle(&mut self, scheduled: &TransformSchedule) {
+    pub fn settle(&mut self, scheduled: &TransformSchedule) {
         let TransformSchedule { form, reason, lengths, .. } = scheduled;
         self.lengths = self.lengths.or(*lengths);
         self.settled.get_or_insert_with(|| Settled { form: *form, reason: reason.clone() });
@@ -155,7 +115,7 @@ pub(super) fn transform(
                 later_epochs: inputs.later_epochs,
                 scan: own.and_then(|own| own.scan).unwrap_or_default(),
             };
-            let choice = core_form::choose(&facts);
+            let choice = retained::choose(&facts);
             (choice.form, choice.reason())
         }
     };
@@ -182,18 +142,15 @@ pub(super) fn with_room_for_prepared(
     Some(ScheduleInputs { batch: Bytes(inputs.batch.0.saturating_add(room.0)), ..inputs.clone() })
 }
 
-/// Whether the schedule of a node of this job may depend on the lengths of prepared samples. Another node may have
-/// measured what this one could not.
-pub(crate) fn may_depend_on_own_lengths(job: &Job, inputs: &ScheduleInputs, offer: &Offer) -> bool {
+/// Whether the schedule of a node may depend on the lengths of prepared samples. Another one of the `nodes` of the job
+/// may have measured what this one could not.
+#[must_use]
+pub fn may_depend_on_own_lengths(inputs: &ScheduleInputs, nodes: u32, offer: &Offer) -> bool {
     let Some(transform) = &inputs.transform else { return false };
     let is_measured = offer.transform.as_ref().is_some_and(|found| found.each.is_some());
     match &transform.settled {
         Some(settled) => settled.form == Form::Prepared,
-        None => {
-            transform.later_epochs > 0
-                && inputs.policy.keeps()
-                && (is_measured || job.world.nodes > 1)
-        }
+        None => transform.later_epochs > 0 && inputs.policy.keeps() && (is_measured || nodes > 1),
     }
 }
 
@@ -222,7 +179,7 @@ fn rooms(inputs: &TransformTerms, offer: &Offer, tiers: &[ScheduledTier]) -> Vec
         len: Bytes(tier.cache.0.saturating_mul(nodes)),
         rate: found(tier)
             .and_then(|found| found.figures.bandwidth)
-            .map(|rate| tierfeed_core::units::BytesPerSecond(rate.0.saturating_mul(nodes))),
+            .map(|rate| BytesPerSecond(rate.0.saturating_mul(nodes))),
     };
     tiers.iter().map(room).collect()
 }

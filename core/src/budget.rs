@@ -11,16 +11,18 @@
 
 mod holdings;
 mod page_cache;
+mod staging;
 
-use std::collections::BTreeMap;
-
-use tierfeed_core::{tier::Kind, units::Bytes};
+use alloc::{collections::BTreeMap, vec::Vec};
 
 pub use holdings::{
-    CALM_FOR, Change, GROW_EVERY, Holdings, Reading, Reason, StagingLimit, Step, TierLimit,
-    TierReading,
+    CacheRange, Change, Holdings, Reading, Reason, StagingLimit, Step, TierLimit, TierReading,
+    chunks_in, chunks_max,
 };
 pub use page_cache::page_cache_limit;
+pub use staging::{Infeasible, MainMemory, Staging};
+
+use crate::{tier::Kind, units::Bytes};
 
 /// Memory or storage that several tiers may draw on: a NUMA node, a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +33,7 @@ pub struct Pool(pub u32);
 pub struct Percent(u8);
 
 impl Percent {
-    /// The initial share of DeepMemoryDL, and the default of a job file.
+    /// The initial share of `DeepMemoryDL`, and the default of a job file.
     pub const DEFAULT: Self = Self(20);
 
     /// `value` percent; `None` above 100.
@@ -140,6 +142,8 @@ pub fn adapt(share: Percent, held: Bytes, others: Bytes, free: Free, chunk: Byte
 
 #[cfg(test)]
 mod tests {
+    use alloc::{string::ToString, vec};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -203,6 +207,12 @@ mod tests {
         let claims = [claim(Kind::Storage, share(20))];
         let error = BudgetError::UnknownPool { kind: Kind::Storage, pool: DRAM };
         assert_eq!(allot(&claims, &BTreeMap::new()), Err(error));
+    }
+
+    #[test]
+    fn a_share_is_rounded_down() {
+        assert_eq!(Percent(20).of(Bytes(99)), Bytes(19));
+        assert_eq!(Percent(90).of(Bytes(u64::MAX)), Bytes(16_602_069_666_338_596_453));
     }
 
     #[test]

@@ -1,23 +1,21 @@
 //! How many batches of each rank are staged ahead at first, and how many there is room for.
 //!
 //! The depth follows from the step time, the figures of the cold store and the time of transforms
-//! ([`fleet::depth`]). What the job file
-//! names is an upper bound. Without these figures it is the depth, else the default is. Figures that the run
+//! ([`depth`](mod@depth)). What the job file names is an upper bound. Without these figures it is the depth, else the default is. Figures that the run
 //! observes may ask for more later, so there is room for more where main memory is large.
 
-use tierfeed_core::{
+use alloc::{format, string::String};
+
+use super::ScheduleInputs;
+use crate::{
     fleet::{
-        self,
-        depth::{Bounds, Cold},
+        depth::{self, Bounds, Cold, STAGED_BATCHES},
         schedule::Offer,
     },
     latency_quantiles::LatencyQuantiles,
     session::staging_depth::{self, DEPTH_MAX, Load, Transforming},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_workload_analyzer::job::STAGED_BATCHES;
-
-use super::ScheduleInputs;
 
 /// Batches of each rank for which there is room where the job file does not say how many.
 const ROOM_FOR: u32 = 16;
@@ -75,5 +73,5 @@ pub(super) fn depth(inputs: &ScheduleInputs, offer: &Offer, main_memory: Bytes) 
     });
     let transforming =
         time.as_ref().map(|(threads, time)| Transforming { threads: *threads, time });
-    fleet::depth::depth(&load, &cold, transforming.as_ref(), &bounds)
+    depth::depth(&load, &cold, transforming.as_ref(), &bounds)
 }

@@ -8,7 +8,7 @@ const SECOND: u64 = 1_000_000_000;
 
 fn tier(pool: Pool, share: Option<u8>, chunks: u32) -> TierLimit {
     let share = share.and_then(Percent::new);
-    TierLimit { pool, share, beside: Bytes(0), chunks, chunks_max: chunks }
+    TierLimit { kind: Kind::MainMemory, pool, share, beside: Bytes(0), chunks, chunks_max: chunks }
 }
 
 fn staging() -> StagingLimit {
@@ -167,6 +167,55 @@ fn what_is_lent_the_cache_does_not_have() {
     assert_eq!(holdings.lend(TierId(1), 3), None, "nothing is told twice");
     assert_eq!(holdings.lend(TierId(1), 0), Some(cache(1, 1, 4, Reason::Lent)));
     assert_eq!(holdings.lend(TierId(9), 1), None);
+}
+
+#[test]
+fn the_first_cxl_tier_lends() {
+    assert_eq!(full().lender(), None);
+    let tiers = [Kind::MainMemory, Kind::CxlMemory, Kind::CxlMemory]
+        .map(|kind| TierLimit { kind, ..tier(CXL, None, 8) });
+    let mut holdings = Holdings::new(Bytes::mib(1), staging(), &tiers);
+    let lender = holdings.lender().unwrap();
+    assert_eq!(lender, TierId(1));
+    holdings.lend(lender, 3);
+    assert_eq!(holdings.rooms().nth(1), Some((Kind::CxlMemory, Bytes::mib(8))), "lent ones count");
+}
+
+#[test]
+fn what_a_cache_might_hold_at_least_and_at_most_is_noted() {
+    let mut holdings = Holdings::new(Bytes::mib(1), staging(), &[tier(DRAM, None, 10)]);
+    let mib = |holdings: &Holdings| {
+        let CacheRange { least, most } = holdings.ranges().next().unwrap();
+        (least.0 >> 20, most.0 >> 20)
+    };
+    assert_eq!(mib(&holdings), (10, 10));
+    let now = reading(&holdings, 1, 97);
+    holdings.read(&now);
+    let room = holdings.rooms().next();
+    assert_eq!(room, Some((Kind::MainMemory, Bytes::mib(7))), "3 MiB short of what stays free");
+    for second in 7..20 {
+        let now = reading(&holdings, second, 5_000);
+        holdings.read(&now);
+    }
+    assert_eq!(holdings.budget_chunks(TierId(0)), 10, "it was given back");
+    assert_eq!(mib(&holdings), (7, 10));
+}
+
+#[test]
+fn a_cache_may_have_to_make_room_soon_where_others_can_take_all_that_is_left() {
+    let may = |held, free, kind| {
+        let limit = TierLimit { kind, ..tier(DRAM, None, 8) };
+        let holdings = Holdings::new(Bytes::mib(1), staging(), &[limit]);
+        let free = Free { bytes: free, kept: Bytes::mib(100) };
+        let tiers = vec![TierReading { held, chunks_max: 8 }];
+        let free = BTreeMap::from([(DRAM, free)]);
+        holdings.may_run_short(&Reading { tiers, free, ..reading(&holdings, 1, 0) })
+    };
+    let plenty = Bytes(Bytes::mib(100).0 + SURGE.0);
+    assert!(may(Bytes::mib(8), Bytes(plenty.0 - 1), Kind::MainMemory));
+    assert!(!may(Bytes::mib(8), plenty, Kind::MainMemory));
+    assert!(!may(Bytes(0), Bytes::mib(1), Kind::MainMemory), "nothing to give back");
+    assert!(!may(Bytes::mib(8), Bytes::mib(1), Kind::Storage), "a disk");
 }
 
 #[derive(Debug, Clone)]

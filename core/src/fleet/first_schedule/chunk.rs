@@ -14,7 +14,9 @@
 //! 4. A chunk holds [`SAMPLES_MIN`] samples, if the smallest tier has [`LARGE_PARTS`] such chunks: a sample
 //!    that lies in several pieces is copied piece by piece, and cannot be read in place.
 
-use tierfeed_core::{space::PIECES_MAX, units::Bytes};
+use alloc::vec::Vec;
+
+use crate::{space::PIECES_MAX, units::Bytes};
 
 /// The chunk size of DeepMemoryDL.
 const MOST: Bytes = Bytes::mib(512);

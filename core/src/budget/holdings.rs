@@ -20,19 +20,19 @@
 //! 3. Nothing grows before [`CALM_FOR`] has passed since the last reading that was not calm.
 //! 4. Growth leaves the reserve of the pool free.
 
-use std::collections::BTreeMap;
+use alloc::{collections::BTreeMap, vec, vec::Vec};
 
-use tierfeed_core::{
+use super::{Free, Percent, Pool, adapt};
+use crate::{
     id::TierId,
+    tier::Kind,
     units::{Bytes, Nanoseconds},
 };
 
-use super::{Free, Percent, Pool, adapt};
-
 /// How long all pools must have been calm before anything grows.
-pub const CALM_FOR: Nanoseconds = Nanoseconds(5_000_000_000);
+const CALM_FOR: Nanoseconds = Nanoseconds(5_000_000_000);
 
-pub const GROW_EVERY: Nanoseconds = Nanoseconds(1_000_000_000);
+const GROW_EVERY: Nanoseconds = Nanoseconds(1_000_000_000);
 
 /// A pool is short if tasks wait for memory for more than this share of the time.
 const WAITING_MAX: Percent = Percent(10);
@@ -44,8 +44,12 @@ const WAITING_CALM: Percent = Percent(2);
 /// limit of their own cgroup.
 const PLENTY: u64 = 4;
 
+/// The most that other processes take of a pool between two readings.
+const SURGE: Bytes = Bytes::mib(4096);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierLimit {
+    pub kind: Kind,
     pub pool: Pool,
     /// The share that it asked for; `None` for a fixed size.
     pub share: Option<Percent>,
@@ -118,6 +122,13 @@ pub enum Step {
     Staging { from: u32, to: u32 },
 }
 
+/// The least and the most that the cache of a tier might hold so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheRange {
+    pub least: Bytes,
+    pub most: Bytes,
+}
+
 #[derive(Debug, Clone)]
 pub struct Holdings {
     chunk: Bytes,
@@ -137,6 +148,9 @@ struct Tier {
     /// Chunks of cache and loans together.
     budget: u32,
     lent: u32,
+    /// The least and the most chunks that its cache might have so far.
+    least: u32,
+    most: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,7 +172,10 @@ fn waiting_in(free: Free, waiting: Option<Percent>) -> Percent {
 impl Holdings {
     #[must_use]
     pub fn new(chunk: Bytes, staging: StagingLimit, tiers: &[TierLimit]) -> Self {
-        let tier = |limit: &TierLimit| Tier { limit: *limit, budget: limit.chunks, lent: 0 };
+        let tier = |limit: &TierLimit| {
+            let chunks = limit.chunks;
+            Tier { limit: *limit, budget: chunks, lent: 0, least: chunks, most: chunks }
+        };
         Self {
             chunk: Bytes(chunk.0.max(1)),
             staging,
@@ -177,9 +194,41 @@ impl Holdings {
         self.tiers.get(usize::from(tier.0)).map_or(0, |tier| tier.budget)
     }
 
+    /// The bytes that the cache of each tier may hold now, lent ones included.
+    pub fn rooms(&self) -> impl Iterator<Item = (Kind, Bytes)> {
+        self.tiers.iter().map(|tier| (tier.limit.kind, bytes_of(tier.budget, self.chunk)))
+    }
+
+    pub fn ranges(&self) -> impl Iterator<Item = CacheRange> {
+        self.tiers.iter().map(|tier| CacheRange {
+            least: bytes_of(tier.least, self.chunk),
+            most: bytes_of(tier.most, self.chunk),
+        })
+    }
+
+    /// The first CXL tier, from which memory is lent.
+    #[must_use]
+    pub fn lender(&self) -> Option<TierId> {
+        let at = self.tiers.iter().position(|tier| tier.limit.kind == Kind::CxlMemory)?;
+        u8::try_from(at).ok().map(TierId)
+    }
+
+    /// Batches that each rank may have staged now.
     #[must_use]
     pub fn batches(&self) -> u32 {
         self.batches
+    }
+
+    /// Whether others may take all that is left of the memory of a cache before the next reading.
+    #[must_use]
+    pub fn may_run_short(&self, reading: &Reading) -> bool {
+        let held = self.tiers.iter().zip(&reading.tiers);
+        let mut caches =
+            held.filter(|(tier, now)| now.held.0 > 0 && tier.limit.kind != Kind::Storage);
+        caches.any(|(tier, _)| {
+            let free = reading.free.get(&tier.limit.pool);
+            free.is_some_and(|free| free.bytes.0 < free.kept.0.saturating_add(SURGE.0))
+        })
     }
 
     /// The share of the time for which tasks waited for memory between the last two readings; `None` if
@@ -194,6 +243,7 @@ impl Holdings {
         let limited = self.tiers.get_mut(usize::from(tier.0))?;
         let from = limited.cache();
         limited.lent = chunks;
+        limited.note_range();
         let to = limited.cache();
         let step = Step::Cache { tier, from, to };
         (from != to).then_some(Change { step, reason: Reason::Lent })
@@ -230,6 +280,7 @@ impl Holdings {
         if calm_for >= CALM_FOR.0 && since_growth >= GROW_EVERY.0 {
             self.grow(reading, &mut reasons);
         }
+        self.tiers.iter_mut().for_each(Tier::note_range);
         let cache = |((at, before), reason): ((u8, u32), Option<Reason>)| {
             let (tier, to) = (TierId(at), self.tiers[usize::from(at)].cache());
             let step = Step::Cache { tier, from: before, to };
@@ -421,6 +472,10 @@ impl Tier {
         self.budget.saturating_sub(self.lent)
     }
 
+    fn note_range(&mut self) {
+        (self.least, self.most) = (self.least.min(self.cache()), self.most.max(self.cache()));
+    }
+
     /// Bytes of its share that are taken: its chunks, lent ones, and staging.
     fn held(&self, now: TierReading, chunk: Bytes) -> Bytes {
         let lent = u64::from(self.lent) * chunk.0;
@@ -452,7 +507,22 @@ fn calm_from(free: Free) -> Bytes {
     Bytes(free.kept.0.saturating_add(free.kept.0 / 4))
 }
 
-fn chunks_in(bytes: Bytes, chunk: Bytes) -> u32 {
+fn bytes_of(chunks: u32, chunk: Bytes) -> Bytes {
+    Bytes(u64::from(chunks).saturating_mul(chunk.0))
+}
+
+/// The most chunks that a cache may have: one with a share grows to the bytes that are `useful`.
+#[must_use]
+pub fn chunks_max(cache: Bytes, share: Option<Percent>, useful: Bytes, chunk: Bytes) -> u32 {
+    let chunks = chunks_in(cache, chunk);
+    // One chunk more than the bytes need, for samples that do not fit at the end of a chunk.
+    let of_use = chunks_in(useful, chunk).saturating_add(2);
+    if share.is_some() { chunks.max(of_use) } else { chunks }
+}
+
+/// The whole chunks in `bytes`.
+#[must_use]
+pub fn chunks_in(bytes: Bytes, chunk: Bytes) -> u32 {
     u32::try_from(bytes.0 / chunk.0.max(1)).unwrap_or(u32::MAX)
 }
 

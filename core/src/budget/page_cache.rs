@@ -5,9 +5,8 @@
 //! is short, though, each page that a read brings in costs a reclaim elsewhere, so the limit is 0 and reads
 //! bypass the page cache.
 
-use tierfeed_core::units::Bytes;
-
 use super::{Free, Percent, holdings::is_waiting_for_memory};
+use crate::units::Bytes;
 
 /// The bytes that page cache may take in a pool. `free` counts page cache as free, `to_come` is what the job
 /// is still going to take, and `waiting` is the share of the time in which tasks waited for memory.
