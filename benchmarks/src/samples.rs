@@ -4,8 +4,6 @@
 //! The plain loop is `numpy.memmap` with random indices for records and rows, and one read for each sample of
 //! files and shards. In the first epoch tierfeed reads what the plain loop reads.
 
-#![expect(clippy::cast_precision_loss, reason = "figures for people")]
-
 use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, ensure};
@@ -89,10 +87,13 @@ impl Judged for Outcome {
         let records = self.rows.iter().filter(|row| row.format == Form::Raw);
         records.fold(Judgement::default(), |judged, row| {
             let size = SIZES.iter().find(|(size, _)| *size == row.sample_bytes);
-            let what = format!("records of {} B in batches of {}", row.sample_bytes, row.batch_size);
-            judged
-                .at_least(&what, row.ratio, size.map_or(f64::NAN, |(_, least)| *least))
-                .at_least(&format!("{what}, first epoch"), row.first_epoch_ratio, FIRST_RATIO_MIN)
+            let what =
+                format!("records of {} B in batches of {}", row.sample_bytes, row.batch_size);
+            judged.at_least(&what, row.ratio, size.map_or(f64::NAN, |(_, least)| *least)).at_least(
+                &format!("{what}, first epoch"),
+                row.first_epoch_ratio,
+                FIRST_RATIO_MIN,
+            )
         })
     }
 }

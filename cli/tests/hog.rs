@@ -144,7 +144,9 @@ fn each_signal_to_end_gives_everything_back() {
 #[test]
 fn a_hog_is_killed_before_others_but_not_the_command_beside_it() {
     let usual = fs::read_to_string("/proc/self/oom_score_adj").unwrap();
-    let script = "cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj";
+    // The hog has the usual score while it starts the command.
+    let script =
+        "cat /proc/self/oom_score_adj; until grep -x 1000 /proc/$PPID/oom_score_adj; do :; done";
     let output = output(&["--take", "2 MiB", "--", "sh", "-c", script]);
     assert_code(&output, 0);
     assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{usual}1000\n"));

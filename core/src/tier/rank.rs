@@ -97,9 +97,9 @@ fn rank_known(tiers: &[Rated], known: &[usize]) -> Vec<usize> {
     while let Some((cheapest, _)) = left.first() {
         let limit = cheapest * RATIO_MAX;
         let count = left.partition_point(|(cost, _)| *cost <= limit);
-        let (ties, rest) = left.split_at_mut(count);
-        ties.sort_by(|a, b| compare_tied(tiers, *a, *b));
-        ranked.extend(ties.iter().map(|(_, index)| *index));
+        let (equals, rest) = left.split_at_mut(count);
+        equals.sort_by(|a, b| compare_tied(tiers, *a, *b));
+        ranked.extend(equals.iter().map(|(_, index)| *index));
         left = rest;
     }
     ranked

@@ -75,13 +75,13 @@ impl<'a> List<'a> {
         let outcome = transfer_bytes(part.sample, &from.segments, &to.segments, len, check)
             .map_err(|error| explain(error, from, to, len));
         match &outcome {
-            Ok(_) => {
+            Ok(()) => {
                 self.samples += 1;
                 self.bytes.0 += len.0;
             }
             Err(_) => from.tier.into_iter().for_each(|tier| tier.read.count(len, &outcome)),
         }
-        outcome.map(drop)
+        outcome
     }
 
     fn locate(&mut self, part: &Promotion) -> Result<(), CopyError> {

@@ -79,29 +79,46 @@ pub(crate) fn transfer(
     len: Bytes,
     check: Check,
 ) -> Result<(), TransferError> {
+    let Some(sum) = sum_to_copy(sample, from, to, len)? else { return Ok(()) };
     forget_sums(to);
-    let sum = transfer_bytes(sample, from, to, len, check)?;
-    if let (Some(sum), Some(target)) = (sum, to.first()) {
-        target.store.sums().insert(target.offset, sum);
-    }
+    copy_checked(sample, from, to, len, (check, sum))?;
+    to[0].store.sums().insert(to[0].offset, sum);
     Ok(())
 }
 
-/// As [`transfer`], to where no sample has a sum, and without one for this; `None` if it is empty.
+/// As [`transfer`], to where no sample has a sum, and without one for this.
 pub(crate) fn transfer_bytes(
     sample: SampleId,
     from: &[Segment],
     to: &[Segment],
     len: Bytes,
     check: Check,
+) -> Result<(), TransferError> {
+    let sum = sum_to_copy(sample, from, to, len)?;
+    sum.map_or(Ok(()), |sum| copy_checked(sample, from, to, len, (check, sum)))
+}
+
+/// `None` if there is nothing to copy.
+fn sum_to_copy(
+    sample: SampleId,
+    from: &[Segment],
+    to: &[Segment],
+    len: Bytes,
 ) -> Result<Option<Sum>, TransferError> {
     check_length(from, len)?;
     check_length(to, len)?;
-    if len.0 == 0 {
-        return Ok(None);
-    }
-    let origin = &from[0];
-    let sum = origin.store.sums().get(origin.offset, sample).ok_or(TransferError::NotThere)?;
+    let Some(origin) = from.first().filter(|_| len.0 > 0) else { return Ok(None) };
+    let sum = origin.store.sums().get(origin.offset, sample);
+    sum.ok_or(TransferError::NotThere).map(Some)
+}
+
+fn copy_checked(
+    sample: SampleId,
+    from: &[Segment],
+    to: &[Segment],
+    len: Bytes,
+    (check, sum): (Check, Sum),
+) -> Result<(), TransferError> {
     let before = (bus_errors_of(from), bus_errors_of(to));
     refuse_poisoned(from, Side::From)?;
     refuse_poisoned(to, Side::To)?;
@@ -110,10 +127,10 @@ pub(crate) fn transfer_bytes(
     let arrived = copy_all(sample, from, to, len, check);
     check_new_errors(from, before.0, Side::From)?;
     check_new_errors(to, before.1, Side::To)?;
-    if arrived.map_err(TransferError::Io)?.is_some_and(|arrived| arrived != sum) {
-        return Err(TransferError::Differs);
+    match arrived.map_err(TransferError::Io)? {
+        Some(arrived) if arrived != sum => Err(TransferError::Differs),
+        _ => Ok(()),
     }
-    Ok(Some(sum))
 }
 
 impl Segment {

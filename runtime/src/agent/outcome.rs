@@ -258,7 +258,7 @@ async fn end_threads(server: Server, plane: DataPlane) -> Option<Used> {
         Ok(Ok(())) => (),
         Ok(Err(error)) => tracing::warn!(%error, "a thread did not end well"),
         Err(_) => {
-            tracing::warn!("threads still wait for storage; the report is written beside them")
+            tracing::warn!("threads still wait for storage; the report is written beside them");
         }
     }
     told.try_recv().ok()

@@ -439,12 +439,11 @@ impl Agent {
         from: NodeId,
         target: Option<Target>,
     ) {
-        match (&mut self.peers, target) {
-            (Some(peers), Some(target)) => peers.read(op, sample, from, target),
-            _ => {
-                let outcome = Err(Fault::Vanished);
-                self.completions.push(SessionEvent::Completed { op, outcome });
-            }
+        if let (Some(peers), Some(target)) = (&mut self.peers, target) {
+            peers.read(op, sample, from, target);
+        } else {
+            let outcome = Err(Fault::Vanished);
+            self.completions.push(SessionEvent::Completed { op, outcome });
         }
     }
 

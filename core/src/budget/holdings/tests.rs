@@ -209,7 +209,7 @@ fn a_cache_may_have_to_make_room_soon_where_others_can_take_all_that_is_left() {
         let free = Free { bytes: free, kept: Bytes::mib(100) };
         let tiers = vec![TierReading { held, chunks_max: 8 }];
         let free = BTreeMap::from([(DRAM, free)]);
-        holdings.may_run_short(&Reading { tiers, free, ..reading(&holdings, 1, 0) })
+        holdings.may_run_short(&Reading { free, tiers, ..reading(&holdings, 1, 0) })
     };
     let plenty = Bytes(Bytes::mib(100).0 + SURGE.0);
     assert!(may(Bytes::mib(8), Bytes(plenty.0 - 1), Kind::MainMemory));

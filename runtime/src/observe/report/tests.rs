@@ -364,7 +364,7 @@ fn a_busy_loop_of_the_agent_is_named_and_no_device_is_asked_for() {
     let with = |busy_share, ran_share| {
         let loop_pauses = PauseEntry { events: 9, busy_share, ran_share, ..PauseEntry::default() };
         let agent_cpu = AgentCpuEntry::of(Nanoseconds(12_800), &epoch(0, 0, 0, 0));
-        report_with(&progress, Report { loop_pauses, agent_cpu, ..facts() })
+        report_with(&progress, Report { agent_cpu, loop_pauses, ..facts() })
     };
     let busy = with(0.98, 0.95);
     assert_eq!(changes(&busy), ["larger-samples"]);
