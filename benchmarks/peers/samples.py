@@ -2,8 +2,8 @@
 
 Run by `tierfeed-bench handoff --samples`: first `make`, which writes the dataset, then `read` inside a
 run, so that tierfeed's agent is there. Both sides read all samples in a random order and hand over
-batches. The plain loop of records and rows is `numpy.memmap` with random indices, and that of files
-opens and reads each; a shard of WebDataset has a name for each of its tars, as files have.
+batches. The plain loop of records and rows is `numpy.memmap` with an array of random indices; that of
+files opens and reads each; that of WebDataset reads each member from its shard, which stays open.
 
 Arguments: `make`, format, folder, bytes of a sample, samples; or `read`, format, folder, bytes of a
 sample, batch size, rounds, result file.
@@ -12,7 +12,6 @@ sample, batch size, rounds, result file.
 import io
 import json
 import os
-import random
 import sys
 import tarfile
 import time
@@ -53,8 +52,8 @@ def places(shard):
         return [(descriptor, it.offset_data) for it in members]
 
 
-def plain(form, folder, size, batch_size):
-    """A function that reads the samples with these numbers."""
+def plain(form, folder, size):
+    """The number of samples, and a function that reads those with the numbers in an array."""
     if form in ("raw", "npy"):
         if form == "npy":
             rows = numpy.load(folder / "rows.npy", mmap_mode="r")
@@ -66,19 +65,18 @@ def plain(form, folder, size, batch_size):
 
         def read(numbers):
             samples = []
-            for number in numbers:
+            for number in numbers.tolist():
                 with open(paths[number], "rb", buffering=0) as file:
                     samples.append(file.read())
             return samples
 
         return len(paths), read
     at = [place for shard in sorted(folder.iterdir()) for place in places(shard)]
-    return len(at), lambda numbers: [os.pread(at[it][0], size, at[it][1]) for it in numbers]
+    return len(at), lambda numbers: [os.pread(at[it][0], size, at[it][1]) for it in numbers.tolist()]
 
 
 def rate_of_plain(read, count, batch_size):
-    order = list(range(count))
-    random.Random(3).shuffle(order)
+    order = numpy.random.default_rng(3).permutation(count)
     begun = time.perf_counter()
     for start in range(0, count, batch_size):
         read(order[start : start + batch_size])
@@ -95,7 +93,7 @@ def rate_of_tierfeed(feed, epoch):
 def read(form, folder, size, batch_size, rounds, result):
     import tierfeed
 
-    count, of_plain = plain(form, folder, size, batch_size)
+    count, of_plain = plain(form, folder, size)
     # All of it is in the page cache, on both sides, from the first epoch on.
     rate_of_plain(of_plain, count, batch_size)
     feed = tierfeed.connect()

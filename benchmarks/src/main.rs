@@ -141,7 +141,7 @@ enum Experiment {
 struct Handoff {
     #[command(flatten)]
     files: handoff::Settings,
-    /// Small samples instead.
+    /// Small samples instead of files of 1 MiB.
     #[arg(long)]
     samples: bool,
     #[command(flatten)]
