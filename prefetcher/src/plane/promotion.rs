@@ -85,8 +85,9 @@ impl<'a> List<'a> {
     }
 
     fn locate(&mut self, part: &Promotion) -> Result<(), CopyError> {
+        let is_of_tier = self.from.tier.is_some_and(|tier| tier.id == part.from.tier);
         match (&part.from.pieces[..], &mut self.from.segments[..]) {
-            ([piece], [from]) if from.store.chunk() == Some(piece.chunk) => {
+            ([piece], [from]) if is_of_tier && from.store.chunk() == Some(piece.chunk) => {
                 (from.offset, from.len) = (piece.offset, piece.len);
             }
             _ => self.from = self.state.cached(&part.from)?,

@@ -192,6 +192,24 @@ fn parts_of_a_list_fail_apart_from_the_others() {
 }
 
 #[test]
+fn parts_of_a_list_come_from_the_tier_that_each_names() {
+    let root = tempfile::tempdir().unwrap();
+    let mut rig = ready(root.path(), 0);
+    let places = [MAIN, SCRATCH].map(|tier| place(tier, &[(0, 0, LEN)]));
+    let parts = (1..).zip(&places).map(|(number, from)| {
+        rig.cache(number, LEN, from);
+        let to = slot(u64::from(number) * LEN, LEN);
+        Promotion { sample: SampleId(number), from: from.clone(), to, held: Held::Retained }
+    });
+    let parts = parts.collect();
+    assert_eq!(rig.run(Operation::Promote { parts }), Ok(()));
+    for number in [1, 2] {
+        let staged = rig.staged(slot(u64::from(number) * LEN, LEN));
+        assert_eq!(staged, content(SampleId(number), Bytes(LEN)));
+    }
+}
+
+#[test]
 fn more_memory_than_there_is_is_refused_before_it_is_taken() {
     let root = tempfile::tempdir().unwrap();
     let mut settings = four_tiers(root.path());
